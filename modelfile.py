@@ -1,0 +1,221 @@
+"""Models at rest: a safetensors file whose groups of tensors are contiguous windows.
+
+Any safetensors reader opens the file. Because ``Layout`` orders tensors by role and this module
+writes them in that order, the trainable vector, the buffers and the counters can be read and
+written in blocks, without holding a model in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import ConfigError, Corrupt, LayoutMismatch
+from .files import replacing, sha256_file
+from .layout import Layout, Role, TensorSpec
+
+MAX_HEADER_BYTES = 64 << 20
+LAYOUT_KEY = "foedus.layout"
+
+_CODES = {
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+    "int8": "I8",
+    "int16": "I16",
+    "int32": "I32",
+    "int64": "I64",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+_WIDTHS = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "U8": 1, "BOOL": 1}
+
+
+def stored_dtype(tensor: TensorSpec) -> str:
+    """The dtype in which the file holds a tensor: float32, int64, or a frozen tensor's own."""
+    if tensor.role is Role.FROZEN:
+        return tensor.dtype
+    return "int64" if tensor.role is Role.COUNTER else "float32"
+
+
+def stored_bytes(tensor: TensorSpec) -> int:
+    """How many bytes the file spends on a tensor."""
+    return tensor.size * _WIDTHS[_CODES[stored_dtype(tensor)]]
+
+
+def header(layout: Layout) -> bytes:
+    """The file's first bytes: length and JSON, padded so that the data starts on a multiple of 8."""
+    table: dict[str, Any] = {"__metadata__": {LAYOUT_KEY: layout.to_json(), "format": "pt"}}
+    offset = 0
+    for tensor in layout.tensors:
+        end = offset + stored_bytes(tensor)
+        table[tensor.name] = {
+            "dtype": _CODES[stored_dtype(tensor)],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, end],
+        }
+        offset = end
+    text = json.dumps(table, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
+def model_bytes(layout: Layout) -> int:
+    """The exact size of a model file with this layout."""
+    return len(header(layout)) + sum(stored_bytes(tensor) for tensor in layout.tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A model file, opened lazily, read by window.
+
+    ``data_offset`` is where the first tensor starts in the file.
+    """
+
+    path: Path
+    layout: Layout
+    data_offset: int
+
+    @staticmethod
+    def open(path: Path) -> ModelFile:
+        """Read and check the header.
+
+        A safetensors file that foedus did not write is accepted when every tensor is float32 or
+        int64: floats are then trainable, integers counters, in the file's order.
+
+        Raises:
+            ConfigError: the file is missing or is no safetensors file with a usable layout.
+        """
+        try:
+            with path.open("rb") as file:
+                table, data_offset = _read_table(file, path)
+                size = os.fstat(file.fileno()).st_size
+        except FileNotFoundError:
+            raise ConfigError(f"there is no model file {path}") from None
+        layout = _layout_in(table, path)
+        if data_offset + sum(stored_bytes(t) for t in layout.tensors) != size:
+            raise ConfigError(f"{path} is truncated or has trailing bytes ({size} bytes)")
+        return ModelFile(path, layout, data_offset)
+
+    def window(self, role: Role) -> tuple[int, int]:
+        """Offset and length in bytes of a role's tensors in the file."""
+        start = self.data_offset
+        for tensor in self.layout.tensors:
+            if tensor.role is role:
+                break
+            start += stored_bytes(tensor)
+        return start, sum(stored_bytes(tensor) for tensor in self.layout.of(role))
+
+    def vector(self, role: Role) -> npt.NDArray[Any]:
+        """A role's values as one vector in memory: float32, or int64 for counters."""
+        dtype = np.dtype(np.int64 if role is Role.COUNTER else np.float32)
+        start, length = self.window(role)
+        flat = np.fromfile(self.path, dtype, length // dtype.itemsize, offset=start)
+        if flat.nbytes != length:
+            raise Corrupt(f"{self.path} is shorter than its header says")
+        return flat
+
+    def frozen_bytes(self) -> Iterator[bytes]:
+        """The frozen tensors' bytes, in blocks."""
+        start, remaining = self.window(Role.FROZEN)
+        with self.path.open("rb") as file:
+            file.seek(start)
+            while remaining:
+                block = file.read(min(1 << 20, remaining))
+                if not block:
+                    raise Corrupt(f"{self.path} is shorter than its header says")
+                remaining -= len(block)
+                yield block
+
+    def frozen(self) -> dict[str, bytes]:
+        """Each frozen tensor's raw little-endian bytes in its own dtype, by name."""
+        start, _ = self.window(Role.FROZEN)
+        found: dict[str, bytes] = {}
+        with self.path.open("rb") as file:
+            file.seek(start)
+            for tensor in self.layout.of(Role.FROZEN):
+                found[tensor.name] = file.read(stored_bytes(tensor))
+        return found
+
+    def digest(self) -> str:
+        """The hex SHA-256 of the whole file: the model's name everywhere."""
+        return sha256_file(self.path)
+
+
+def write_model(
+    path: Path, layout: Layout, arrays: Mapping[str, npt.ArrayLike], frozen: Mapping[str, bytes] | None = None
+) -> ModelFile:
+    """Write a model from named arrays; frozen tensors may come as raw bytes instead.
+
+    Raises:
+        LayoutMismatch: a tensor is missing or has another shape.
+        StoreError: the file could not be written; nothing is left behind.
+    """
+    frozen = frozen or {}
+    top = header(layout)
+    with replacing(path) as file:
+        file.write(top)
+        for role in (Role.TRAINABLE, Role.BUFFER, Role.COUNTER):
+            layout.flatten(arrays, role).tofile(file)
+        for tensor in layout.of(Role.FROZEN):
+            raw = frozen.get(tensor.name)
+            if raw is None:
+                raw = np.ascontiguousarray(arrays[tensor.name], dtype=tensor.dtype).tobytes()
+            if len(raw) != stored_bytes(tensor):
+                raise LayoutMismatch(f"frozen tensor {tensor.name!r} has {len(raw)} bytes, expected {stored_bytes(tensor)}")
+            file.write(raw)
+    return ModelFile(path, layout, len(top))
+
+
+def _read_table(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
+    start = file.read(8)
+    length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
+    if not 2 <= length <= MAX_HEADER_BYTES:
+        raise ConfigError(f"{path} is not a safetensors file")
+    text = file.read(length)
+    try:
+        table = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{path} is not a safetensors file: its header is not JSON") from None
+    if len(text) != length or not isinstance(table, dict):
+        raise ConfigError(f"{path} is not a safetensors file: its header is cut off")
+    return table, 8 + length
+
+
+def _layout_in(table: dict[str, Any], path: Path) -> Layout:
+    metadata = table.pop("__metadata__", {})
+    if isinstance(metadata, dict) and LAYOUT_KEY in metadata:
+        layout = Layout.from_json(str(metadata[LAYOUT_KEY]))
+    else:
+        try:
+            rows = sorted(table.items(), key=lambda item: item[1]["data_offsets"])
+            layout = Layout(tuple(_foreign_tensor(name, row, path) for name, row in rows))
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise ConfigError(f"{path} is not a safetensors file: its table is malformed") from None
+    expected = json.loads(header(layout)[8:])
+    del expected["__metadata__"]
+    if expected != table:
+        raise ConfigError(
+            f"{path} holds its tensors in another order, shape or dtype than foedus stores them in",
+            hint="write the initial model with 'foedus run init TASK'",
+        )
+    return layout
+
+
+def _foreign_tensor(name: str, row: dict[str, Any], path: Path) -> TensorSpec:
+    kind = {"F32": ("float32", Role.TRAINABLE), "I64": ("int64", Role.COUNTER)}.get(row["dtype"])
+    if kind is None:
+        raise ConfigError(
+            f"{path} holds tensor {name!r} as {row['dtype']}; an initial model holds F32 and I64",
+            hint="write the initial model with 'foedus run init TASK'",
+        )
+    return TensorSpec(name, tuple(int(n) for n in row["shape"]), *kind)

@@ -1,0 +1,184 @@
+"""A run's plan: what is trained, by whom, how, and how the updates become a model.
+
+Written by the operator as TOML, validated once, immutable afterwards, the same on every side.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from .configuration import Settings
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+SEED_LIMIT = 1 << 63
+
+
+class Cohort(Settings):
+    """Who takes part in a round, and when it closes.
+
+    ``size`` sites are chosen from the connected ones: ``count``, or ``fraction`` of them, never
+    fewer than ``minimum``. With ``over_selection`` more are asked, and the round closes as soon
+    as ``size`` updates are in. A site that shows no progress for ``deadline_seconds`` counts as
+    absent; the round then closes with what it has if that meets ``quorum`` (default: ``size``).
+    """
+
+    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    count: PositiveInt | None = None
+    minimum: PositiveInt = 1
+    over_selection: Annotated[float, Field(ge=0, le=4)] = 0.0
+    quorum: PositiveInt | None = None
+    deadline_seconds: Positive = 120.0
+    late: Literal["drop", "keep"] = "drop"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Cohort:
+        if self.count is not None and "fraction" in self.model_fields_set:
+            raise ValueError("give count or fraction, not both")
+        if self.count is not None and self.count < self.minimum:
+            raise ValueError(f"count is {self.count}, below minimum {self.minimum}")
+        if self.quorum is not None and self.count is not None and self.quorum > self.count:
+            raise ValueError(f"quorum is {self.quorum}, above count {self.count}")
+        return self
+
+
+class LocalTraining(Settings):
+    """What each site does between receiving the model and sending its update.
+
+    Exactly one of ``epochs`` and ``steps``. ``proximal_mu`` is FedProx's μ (Li et al. 2020,
+    eq. 2): the local loss gains μ/2·‖w − w_received‖².
+    """
+
+    epochs: PositiveInt | None = None
+    steps: PositiveInt | None = None
+    batch_size: PositiveInt = 32
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    learning_rate: Positive = 0.01
+    momentum: Decay = 0.0
+    weight_decay: NonNegative = 0.0
+    proximal_mu: NonNegative = 0.0
+    max_seconds: Positive | None = None
+
+    @model_validator(mode="after")
+    def _one_length(self) -> LocalTraining:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("give exactly one of epochs and steps")
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError(f"momentum belongs to sgd, not to {self.optimizer}")
+        return self
+
+
+class AggregatorPlan(Settings):
+    """How updates are combined, and what a self-reported number of examples may weigh."""
+
+    name: Literal["mean"] = "mean"
+    weighting: Literal["examples", "uniform"] = "examples"
+    max_examples: PositiveInt = 1_000_000
+    buffers: Literal["average", "local"] = "average"
+
+
+class FedAvg(Settings):
+    """w ← w + η Δ (McMahan et al. 2017)."""
+
+    name: Literal["fedavg"] = "fedavg"
+    learning_rate: Positive = 1.0
+
+
+class FedAvgM(Settings):
+    """u ← βu + Δ, w ← w + ηu (Hsu et al. 2019)."""
+
+    name: Literal["fedavgm"]
+    learning_rate: Positive = 1.0
+    momentum: Decay = 0.9
+
+
+class FedAdam(Settings):
+    """Reddi et al. 2021, algorithm 2, ADAM; no bias correction."""
+
+    name: Literal["fedadam"]
+    learning_rate: Positive = 0.1
+    beta1: Decay = 0.9
+    beta2: Decay = 0.99
+    tau: Positive = 1e-3
+
+
+class FedYogi(Settings):
+    """Reddi et al. 2021, algorithm 2, YOGI; no bias correction."""
+
+    name: Literal["fedyogi"]
+    learning_rate: Positive = 0.1
+    beta1: Decay = 0.9
+    beta2: Decay = 0.99
+    tau: Positive = 1e-3
+
+
+class FedAdagrad(Settings):
+    """Reddi et al. 2021, algorithm 2, ADAGRAD; β1 = 0 as in the paper."""
+
+    name: Literal["fedadagrad"]
+    learning_rate: Positive = 0.1
+    beta1: Decay = 0.0
+    tau: Positive = 1e-3
+
+
+ServerOptimizerPlan = Annotated[
+    FedAvg | FedAvgM | FedAdam | FedYogi | FedAdagrad, Field(discriminator="name")
+]
+
+
+class Evaluation(Settings):
+    """Federated evaluation: how often, which metric is watched, and when it is good enough."""
+
+    every: Annotated[int, Field(ge=0)] = 1
+    metric: str = "loss"
+    goal: Literal["min", "max"] | None = None
+    target: float | None = None
+
+    @property
+    def larger_is_better(self) -> bool:
+        """Whether a larger value of ``metric`` is better."""
+        return self.goal == "max" or (self.goal is None and self.metric != "loss")
+
+    def improves(self, value: float, best: float | None) -> bool:
+        """Whether ``value`` beats the best so far."""
+        return best is None or (value > best if self.larger_is_better else value < best)
+
+    def reached(self, value: float) -> bool:
+        """Whether ``value`` meets the target, if there is one."""
+        if self.target is None:
+            return False
+        return value >= self.target if self.larger_is_better else value <= self.target
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Evaluation:
+        if self.target is not None and not self.every:
+            raise ValueError("a target needs evaluation: set every to 1 or more")
+        return self
+
+
+class Plan(Settings):
+    """One run, from its initial to its final model.
+
+    ``model`` is the path of the initial model, relative to the plan; it is uploaded with the
+    plan and no longer read afterwards. A round that fails (no quorum, too few sites) is tried
+    again up to ``max_failed_rounds`` times in a row before the run fails.
+    """
+
+    name: Name
+    task: Name
+    model: str = ""
+    rounds: Annotated[int, Field(gt=0, le=1_000_000)]
+    seed: Annotated[int, Field(ge=0, lt=SEED_LIMIT)] = 0
+    coordinator: Literal["synchronous"] = "synchronous"
+    protection: Literal["none"] = "none"
+    max_failed_rounds: Annotated[int, Field(ge=0)] = 3
+    cohort: Cohort = Cohort()
+    training: LocalTraining
+    aggregator: AggregatorPlan = AggregatorPlan()
+    server_optimizer: ServerOptimizerPlan = FedAvg()
+    evaluation: Evaluation = Evaluation()

@@ -1,0 +1,1 @@
+"""The wire: protobuf schemas, their generated modules, and what both ends need to speak them."""
