@@ -74,6 +74,56 @@ def model_bytes(layout: Layout) -> int:
     return len(header(layout)) + sum(stored_bytes(tensor) for tensor in layout.tensors)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A model in memory.
+
+    Attributes:
+        layout: its tensors.
+        trainable_D: float32, the values the optimizers move.
+        buffers_B: float32, floating buffers.
+        counters_C: int64, integer counters.
+        frozen: raw little-endian bytes of each frozen tensor in its own dtype, by name.
+    """
+
+    layout: Layout
+    trainable_D: npt.NDArray[np.float32]
+    buffers_B: npt.NDArray[np.float32]
+    counters_C: npt.NDArray[np.int64]
+    frozen: Mapping[str, bytes]
+
+    @staticmethod
+    def of(layout: Layout, arrays: Mapping[str, npt.ArrayLike], frozen: Mapping[str, bytes] | None = None) -> Model:
+        """Build a model from named arrays, copied; frozen tensors may come as raw bytes instead.
+
+        Raises:
+            LayoutMismatch: a tensor is missing or has another shape.
+        """
+        raw = dict(frozen or {})
+        for tensor in layout.of(Role.FROZEN):
+            if tensor.name not in raw:
+                raw[tensor.name] = np.ascontiguousarray(arrays[tensor.name], dtype=tensor.dtype).tobytes()
+            if len(raw[tensor.name]) != stored_bytes(tensor):
+                raise LayoutMismatch(
+                    f"frozen tensor {tensor.name!r} has {len(raw[tensor.name])} bytes, expected {stored_bytes(tensor)}"
+                )
+        return Model(
+            layout,
+            layout.flatten(arrays, Role.TRAINABLE),
+            layout.flatten(arrays, Role.BUFFER),
+            layout.flatten(arrays, Role.COUNTER),
+            raw,
+        )
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Views of the trainable tensors, buffers and counters by name (not the frozen ones)."""
+        return {
+            **self.layout.unflatten(self.trainable_D, Role.TRAINABLE),
+            **self.layout.unflatten(self.buffers_B, Role.BUFFER),
+            **self.layout.unflatten(self.counters_C, Role.COUNTER),
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class ModelFile:
     """A model file, opened lazily, read by window.
@@ -136,44 +186,37 @@ class ModelFile:
                 remaining -= len(block)
                 yield block
 
-    def frozen(self) -> dict[str, bytes]:
-        """Each frozen tensor's raw little-endian bytes in its own dtype, by name."""
+    def read(self) -> Model:
+        """The whole model in memory."""
         start, _ = self.window(Role.FROZEN)
-        found: dict[str, bytes] = {}
+        frozen: dict[str, bytes] = {}
         with self.path.open("rb") as file:
             file.seek(start)
             for tensor in self.layout.of(Role.FROZEN):
-                found[tensor.name] = file.read(stored_bytes(tensor))
-        return found
+                frozen[tensor.name] = file.read(stored_bytes(tensor))
+        return Model(
+            self.layout, self.vector(Role.TRAINABLE), self.vector(Role.BUFFER), self.vector(Role.COUNTER), frozen
+        )
 
     def digest(self) -> str:
         """The hex SHA-256 of the whole file: the model's name everywhere."""
         return sha256_file(self.path)
 
 
-def write_model(
-    path: Path, layout: Layout, arrays: Mapping[str, npt.ArrayLike], frozen: Mapping[str, bytes] | None = None
-) -> ModelFile:
-    """Write a model from named arrays; frozen tensors may come as raw bytes instead.
+def write_model(path: Path, model: Model) -> ModelFile:
+    """Write a model file.
 
     Raises:
-        LayoutMismatch: a tensor is missing or has another shape.
         StoreError: the file could not be written; nothing is left behind.
     """
-    frozen = frozen or {}
-    top = header(layout)
+    top = header(model.layout)
     with replacing(path) as file:
         file.write(top)
-        for role in (Role.TRAINABLE, Role.BUFFER, Role.COUNTER):
-            layout.flatten(arrays, role).tofile(file)
-        for tensor in layout.of(Role.FROZEN):
-            raw = frozen.get(tensor.name)
-            if raw is None:
-                raw = np.ascontiguousarray(arrays[tensor.name], dtype=tensor.dtype).tobytes()
-            if len(raw) != stored_bytes(tensor):
-                raise LayoutMismatch(f"frozen tensor {tensor.name!r} has {len(raw)} bytes, expected {stored_bytes(tensor)}")
-            file.write(raw)
-    return ModelFile(path, layout, len(top))
+        for vector in (model.trainable_D, model.buffers_B, model.counters_C):
+            vector.tofile(file)
+        for tensor in model.layout.of(Role.FROZEN):
+            file.write(model.frozen[tensor.name])
+    return ModelFile(path, model.layout, len(top))
 
 
 def _read_table(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
