@@ -26,6 +26,9 @@ class Cohort(Settings):
     fewer than ``minimum``. With ``over_selection`` more are asked, and the round closes as soon
     as ``size`` updates are in. A site that shows no progress for ``deadline_seconds`` counts as
     absent; the round then closes with what it has if that meets ``quorum`` (default: ``size``).
+    A late update is dropped, or kept for the next round in place of one its site did not send.
+    Before a round, the run waits for ``minimum`` connected sites, for ``patience_seconds`` at
+    most if that is set.
     """
 
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -35,6 +38,7 @@ class Cohort(Settings):
     quorum: PositiveInt | None = None
     deadline_seconds: Positive = 120.0
     late: Literal["drop", "keep"] = "drop"
+    patience_seconds: Positive | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Cohort:
