@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from .errors import DiskFull, StoreError
+from .errors import Corrupt, DiskFull, StoreError
 
 READ_BYTES = 1 << 20
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -90,3 +90,22 @@ def sha256_file(path: Path) -> str:
     """The hex SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_exactly(path: Path, offset_bytes: int, into: memoryview) -> None:
+    """Fill ``into`` (writable, contiguous bytes) with what the file holds from ``offset_bytes`` on.
+
+    Positioned reads, never a memory map: a file cut short is an error here, not a killed process.
+
+    Raises:
+        Corrupt: the file ends too early.
+        StoreError: the file is missing or cannot be read.
+    """
+    done = 0
+    with storing(f"reading {path}"), path.open("rb", buffering=0) as file:
+        while done < len(into):
+            got = os.preadv(file.fileno(), [into[done:]], offset_bytes + done)
+            if not got:
+                size = os.fstat(file.fileno()).st_size
+                raise Corrupt(f"{path} ends after {size} bytes, expected at least {offset_bytes + len(into)}")
+            done += got
