@@ -103,5 +103,5 @@ class FileRows:
             out_NC = np.empty((self.num_rows, stop - start), np.float32)
         block_NC = out_NC[:, : stop - start]
         for path, row_C in zip(self.paths, block_NC, strict=True):
-            read_exactly(path, self.offset_bytes + FLOAT_BYTES * start, memoryview(row_C).cast("B"))
+            read_exactly(path, self.offset_bytes + FLOAT_BYTES * start, row_C.data.cast("B"))
         return block_NC
