@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from ..clock import Clock, SystemClock
 from ..layout import Layout
 from ..modelfile import Model
 from ..plan import LocalTraining
@@ -33,6 +34,7 @@ class TrainingJob:
         checkpoints: a folder that outlives the process, for resuming inside the round; or None.
         report: called with the number of steps done so far; progress keeps the round alive.
         should_stop: asked between steps; once true, the task returns what it has (partial work).
+        clock: what ``training.max_seconds`` is measured with.
     """
 
     run: str
@@ -43,6 +45,7 @@ class TrainingJob:
     checkpoints: Path | None = None
     report: Callable[[int], None] = _no_report
     should_stop: Callable[[], bool] = _never
+    clock: Clock = field(default_factory=SystemClock)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

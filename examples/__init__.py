@@ -1,0 +1,1 @@
+"""Complete federations to read, run and copy from."""
