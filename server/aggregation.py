@@ -195,7 +195,7 @@ def _write_counters(
 
 def _require_means(weights_N: npt.NDArray[np.float64], num_updates: int) -> None:
     # A mean of variances is a variance only under weights of a mean.
-    if weights_N.shape != (num_updates,) or (weights_N < 0).any() or abs(weights_N.sum() - 1) > 1e-9:
+    if weights_N.shape != (num_updates,) or (weights_N < 0).any() or not abs(weights_N.sum() - 1) < 1e-9:
         raise ValueError(f"{num_updates} updates need as many weights, none negative, summing to 1: {weights_N}")
 
 
