@@ -49,6 +49,13 @@ def test_sums_are_exact_where_float32_would_lose_everything() -> None:
     assert _combined(updates_ND, np.full(3, 0.25))[0] == float(exact) == 0.25
 
 
+def test_products_are_not_rounded_to_float32() -> None:
+    updates_ND = np.array([[1e8], [-33333334], [1.0]], np.float32)
+    weights_N = np.array([0.1, 0.3, 0.6])
+    exact = sum(Fraction(float(x)) * Fraction(float(w)) for x, w in zip(updates_ND[:, 0], weights_N, strict=True))
+    assert _combined(updates_ND, weights_N)[0] == pytest.approx(float(exact), rel=1e-7)
+
+
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_a_row_of_weight_zero_leaves_no_trace(poison: float) -> None:
     updates_ND = np.array([[1, 2], [poison, poison], [3, 4]], np.float32)
