@@ -1,0 +1,68 @@
+"""``site.toml``: where the server is, and which tasks are installed at this site."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, NonNegativeInt
+
+from ..configuration import Settings
+from ..errors import ConfigError
+from ..plan import Name
+from ..protos.address import split_address
+
+
+def _address(address: str) -> str:
+    try:
+        split_address(address)
+    except ConfigError as error:
+        raise ValueError(f"{error}; {error.hint}") from None
+    return address
+
+
+Address = Annotated[str, AfterValidator(_address)]
+
+
+class TaskEntry(Settings):
+    """Where a task's code is: ``package.module:attribute`` or ``path/to/file.py:attribute``.
+
+    A path is relative to the site's home. The attribute is a task, or something that returns one
+    when called with ``parameters``.
+    """
+
+    entry: Annotated[str, Field(pattern=r"^[^:]+:[A-Za-z_][A-Za-z0-9_.]*$")]
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class SiteConfig(Settings):
+    """One site. ``keep_free_bytes`` is how much of the disk the doctor wants to find free."""
+
+    name: Name
+    federation: Name
+    server: Address
+    tasks: dict[Name, TaskEntry] = Field(default_factory=dict)
+    keep_free_bytes: NonNegativeInt = 1 << 30
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class OperatorConfig(Settings):
+    """One operator: who, of which federation, on which server."""
+
+    name: Name
+    federation: Name
+    server: Address
+
+
+def member_toml(name: str, federation: str, server: str, tasks: Mapping[str, str] | None = None) -> str:
+    """The text of a new ``site.toml`` or ``operator.toml``; ``tasks`` maps names to entries."""
+    lines = [f"name = {quoted(name)}", f"federation = {quoted(federation)}", f"server = {quoted(server)}"]
+    for task, entry in (tasks or {}).items():
+        lines += ["", f"[tasks.{quoted(task)}]", f"entry = {quoted(entry)}"]
+    return "\n".join(lines) + "\n"
+
+
+def quoted(text: str) -> str:
+    """A TOML basic string. TOML escapes as JSON does, save for DEL, which it wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

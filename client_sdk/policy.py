@@ -1,0 +1,137 @@
+"""``policy.toml``: what a site allows. What is not named is refused; a refusal is a value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import time
+from typing import Annotated
+
+from pydantic import Field, PositiveInt, field_validator
+
+from ..configuration import Settings
+from ..errors import BudgetExhausted, PolicyRefused, SiteVeto
+from ..plan import Name
+from .config import quoted
+
+ANY_CODE = "any"
+_HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-(?:([01]\d|2[0-3]):([0-5]\d)|24:00)")
+
+
+class TaskPolicy(Settings):
+    """An allowed task: the SHA-256 of the code that was looked at, or "any"."""
+
+    code_sha256: Annotated[str, Field(pattern=r"^(any|[0-9a-f]{64})$")]
+
+
+class Policy(Settings):
+    """What a site allows.
+
+    Attributes:
+        tasks: the tasks that may run; none unless named.
+        hours: "20:00-06:00" in local time, the end excluded; None is always.
+        smallest_cohort: refuse a round with fewer sites, in which one update could be guessed.
+        max_rounds: refuse to train in more rounds of one run than this; None is no limit.
+    """
+
+    tasks: dict[Name, TaskPolicy] = Field(default_factory=dict)
+    hours: str | None = None
+    smallest_cohort: PositiveInt = 1
+    max_rounds: PositiveInt | None = None
+
+    @field_validator("hours")
+    @classmethod
+    def _two_times(cls, hours: str | None) -> str | None:
+        if hours is not None and not _HOURS.fullmatch(hours):
+            raise ValueError("hours are written like 20:00-06:00")
+        if hours is not None and len(set(hours.split("-"))) == 1:
+            raise ValueError("hours that end when they begin are empty; leave them out to allow every hour")
+        return hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkRequest:
+    """What a policy is asked about.
+
+    Attributes:
+        task: the task the server names.
+        code_sha256: the digest of that task's code as installed here.
+        cohort_size: how many sites are asked in this round.
+        rounds_done: in how many rounds of this run the site has trained before.
+        rounds: how many rounds the run plans.
+        local_time: the site's wall clock.
+        trains: False for an evaluation, which spends no round.
+    """
+
+    task: str
+    code_sha256: str
+    cohort_size: int
+    rounds_done: int
+    rounds: int
+    local_time: time
+    trains: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No, and why: ``code`` names an error class, ``reason`` is one sentence for the operator."""
+
+    code: str
+    reason: str
+
+
+def check(policy: Policy, request: WorkRequest) -> Refusal | None:
+    """The site's answer to a request: None is yes."""
+    allowed = policy.tasks.get(request.task)
+    if allowed is None:
+        return _no(SiteVeto, f"the site's policy does not allow the task {request.task}")
+    if allowed.code_sha256 not in (ANY_CODE, request.code_sha256):
+        return _no(
+            SiteVeto,
+            f"the code of task {request.task} changed since the site allowed it: its digest is "
+            f"{request.code_sha256[:12]}…, allowed is {allowed.code_sha256[:12]}…",
+        )
+    if policy.hours is not None and not within(policy.hours, request.local_time):
+        return _no(SiteVeto, f"it is {request.local_time:%H:%M} at the site, which works {policy.hours} only")
+    if request.cohort_size < policy.smallest_cohort:
+        return _no(
+            SiteVeto,
+            f"the round asks {request.cohort_size} sites, the site's policy demands at least {policy.smallest_cohort}",
+        )
+    if request.trains and policy.max_rounds is not None and request.rounds_done >= policy.max_rounds:
+        return _no(
+            BudgetExhausted,
+            f"the site has trained in {request.rounds_done} of the run's {request.rounds} rounds, "
+            f"its policy allows {policy.max_rounds}",
+        )
+    return None
+
+
+def within(hours: str, moment: time) -> bool:
+    """Whether a local time lies in ``hours``, which may reach over midnight."""
+    start, end = (_minutes(part) for part in hours.split("-"))
+    now = moment.hour * 60 + moment.minute
+    return start <= now < end if start < end else now >= start or now < end
+
+
+def policy_toml(allowed: Mapping[str, str]) -> str:
+    """The text of a new ``policy.toml`` that allows the given tasks with exactly this code."""
+    lines = [
+        "# What this site allows. A task that is not named here is refused.",
+        '# hours = "20:00-06:00"     # local time; outside of it all work is refused',
+        "# smallest_cohort = 3       # refuse rounds with fewer sites",
+        "# max_rounds = 100          # refuse to train in more rounds of one run",
+    ]
+    for task, code in allowed.items():
+        lines += ["", f"[tasks.{quoted(task)}]", f"code_sha256 = {quoted(code)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _no(kind: type[PolicyRefused], reason: str) -> Refusal:
+    return Refusal(kind.__name__, reason)
+
+
+def _minutes(text: str) -> int:
+    hour, minute = text.split(":")
+    return int(hour) * 60 + int(minute)
