@@ -61,6 +61,7 @@ class HealthPages:
         """
         if self._listener is not None:
             raise RuntimeError("the health pages are already being served")
+        host = host.removeprefix("[").removesuffix("]")
         if not 0 <= port <= MAX_PORT:
             raise ConfigError(f"the health pages cannot listen on port {port}: a port is 0 to {MAX_PORT}")
         try:

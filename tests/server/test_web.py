@@ -138,6 +138,15 @@ def test_a_port_in_use_is_named(served: Served) -> None:
         HealthPages(metrics=lambda: b"", ready=lambda: True).start("127.0.0.1", served.port)
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_ipv6_with_and_without_brackets(host: str) -> None:
+    pages = HealthPages(metrics=lambda: b"", ready=lambda: True)
+    port = pages.start(host, 0)
+    socket.create_connection(("::1", port), timeout=20).close()
+    pages.stop()
+
+
 @pytest.mark.parametrize(("host", "port"), [("no.such.host.invalid", 0), ("127.0.0.1", 99_999)])
 def test_an_impossible_address_is_a_configuration_error(host: str, port: int) -> None:
     with pytest.raises(ConfigError, match="cannot listen"):
