@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
+import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ..files import private_folder, replacing, storing
 from ..modelfile import Model
 from .task import TrainingJob
 
-UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, EOFError, pickle.UnpicklingError)
+DAMAGED = (OSError, EOFError, NotImplementedError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Checkpoint:
     def restore(self, module: nn.Module, optimizer: Optimizer) -> Progress:
         """Put the job's saved state into module and optimizer; a fresh start if there is none.
 
-        An unreadable file is no error: training from the start gives the same bits.
+        A damaged file is no error: training from the start gives the same bits.
         """
         state = self._read()
         if state is None:
@@ -99,9 +99,12 @@ class Checkpoint:
 
     def _read(self) -> dict[str, Any] | None:
         try:
-            state = torch.load(self.path, map_location="cpu", weights_only=True)
-        except UNREADABLE:
+            with zipfile.ZipFile(self.path) as archive:
+                if archive.testzip() is not None:  # checks every member's CRC-32, which torch.load does not
+                    return None
+        except DAMAGED:
             return None
+        state = torch.load(self.path, map_location="cpu", weights_only=True)
         if not isinstance(state, dict) or state.get("job") != self.job:
             return None
         return state

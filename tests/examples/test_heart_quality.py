@@ -26,12 +26,11 @@ def federated(split: int, rounds: int) -> Model:
             seed = job_seed(plan.seed + split, round_number, hospital)
             job = TrainingJob(run="heart", round=round_number, site=hospital, training=plan.training, seed=seed)
             results.append(task.train(model, job))
-        shares = np.array([result.num_examples for result in results], float)
-        shares /= shares.sum()
-        trainable = sum(share * result.model.trainable_D.astype(float) for share, result in zip(shares, results))
-        buffers = sum(share * result.model.buffers_B.astype(float) for share, result in zip(shares, results))
+        weights = [result.num_examples for result in results]
+        trainable = np.average([result.model.trainable_D for result in results], axis=0, weights=weights)
+        buffers = np.average([result.model.buffers_B for result in results], axis=0, weights=weights)
         counters = np.max([result.model.counters_C for result in results], axis=0)
-        model = Model(model.layout, np.float32(trainable), np.float32(buffers), counters, {})
+        model = Model(model.layout, trainable.astype(np.float32), buffers.astype(np.float32), counters, {})
     return model
 
 
