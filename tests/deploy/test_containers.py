@@ -24,7 +24,7 @@ def given(name: str) -> list[str]:
 
 
 def test_only_known_instructions() -> None:
-    known = [
+    known = {
         "ARG",
         "FROM",
         "ENV",
@@ -37,8 +37,8 @@ def test_only_known_instructions() -> None:
         "STOPSIGNAL",
         "ENTRYPOINT",
         "CMD",
-    ]
-    assert {name for name, _ in instructions()} <= set(known)
+    }
+    assert {name for name, _ in instructions()} <= known
 
 
 def test_it_runs_as_nobody_in_particular() -> None:
