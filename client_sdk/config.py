@@ -47,19 +47,11 @@ class SiteConfig(Settings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-class OperatorConfig(Settings):
-    """One operator: who, of which federation, on which server."""
-
-    name: Name
-    federation: Name
-    server: Address
-
-
-def member_toml(name: str, federation: str, server: str, tasks: Mapping[str, str] | None = None) -> str:
-    """The text of a new ``site.toml`` or ``operator.toml``; ``tasks`` maps names to entries."""
+def site_toml(name: str, federation: str, server: str, tasks: Mapping[str, TaskEntry]) -> str:
+    """The text of a new ``site.toml``; tasks are written without parameters."""
     lines = [f"name = {quoted(name)}", f"federation = {quoted(federation)}", f"server = {quoted(server)}"]
-    for task, entry in (tasks or {}).items():
-        lines += ["", f"[tasks.{quoted(task)}]", f"entry = {quoted(entry)}"]
+    for task, entry in tasks.items():
+        lines += ["", f"[tasks.{quoted(task)}]", f"entry = {quoted(entry.entry)}"]
     return "\n".join(lines) + "\n"
 
 

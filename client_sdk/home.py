@@ -62,9 +62,9 @@ class SiteHome:
         return self.path / "policy.toml"
 
     @property
-    def operator(self) -> Path:
-        """In an operator's home: where the server is."""
-        return self.path / "operator.toml"
+    def address(self) -> Path:
+        """In an operator's home, which has no ``site.toml``: one line with the server's address."""
+        return self.path / "address"
 
     @property
     def outbox(self) -> Path:
@@ -80,6 +80,11 @@ class SiteHome:
     def checkpoints(self) -> Path:
         """What a task keeps to resume inside a round."""
         return self.path / "checkpoints"
+
+    @property
+    def status(self) -> Path:
+        """What the running client last said of itself."""
+        return self.path / "status.json"
 
     def create(self) -> None:
         """Make the folders that are missing, for their owner alone.

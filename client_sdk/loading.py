@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from ..errors import ConfigError, FoedusError
-from .config import SiteConfig
+from .config import TaskEntry
 from .task import Task
 
 _METHODS = ("layout", "initial", "train", "evaluate")
@@ -28,14 +28,14 @@ class InstalledTask:
     code_sha256: str
 
 
-def load_tasks(config: SiteConfig, base_folder: Path) -> dict[str, InstalledTask]:
-    """Every task of ``site.toml`` by name.
+def load_tasks(entries: Mapping[str, TaskEntry], base_folder: Path) -> dict[str, InstalledTask]:
+    """The tasks of ``site.toml`` by name.
 
     Raises:
         ConfigError: as ``load_task``, or a task calls itself by another name than the file does.
     """
     found: dict[str, InstalledTask] = {}
-    for name, entry in config.tasks.items():
+    for name, entry in entries.items():
         task = load_task(entry.entry, entry.parameters, base_folder)
         if task.name != name:
             raise ConfigError(

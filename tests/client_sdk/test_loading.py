@@ -3,7 +3,7 @@ import pickle
 import sys
 
 import pytest
-from foedus.client_sdk.config import SiteConfig
+from foedus.client_sdk.config import TaskEntry
 from foedus.client_sdk.loading import code_sha256, load_task, load_tasks
 from foedus.errors import ConfigError
 
@@ -141,12 +141,10 @@ def test_names_and_contents_cannot_be_shifted_into_each_other(base):
 
 
 def test_tasks_come_by_their_configured_name(base):
-    common = {"name": "berlin", "federation": "hearts", "server": "h:1"}
-    config = SiteConfig.model_validate({**common, "tasks": {"heart": {"entry": "heart.py:task"}}})
-    installed = load_tasks(config, base)["heart"]
+    entry = TaskEntry(entry="heart.py:task")
+    installed = load_tasks({"heart": entry}, base)["heart"]
     assert installed.task.name == "heart"
     assert installed.code_sha256 == hashlib.sha256(TASK.encode()).hexdigest()
-    config = SiteConfig.model_validate({**common, "tasks": {"lung": {"entry": "heart.py:task"}}})
     with pytest.raises(ConfigError, match="calls itself 'heart'") as caught:
-        load_tasks(config, base)
+        load_tasks({"lung": entry}, base)
     assert "[tasks.heart]" in caught.value.hint

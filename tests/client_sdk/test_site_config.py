@@ -1,5 +1,5 @@
 import pytest
-from foedus.client_sdk.config import OperatorConfig, SiteConfig, member_toml, quoted
+from foedus.client_sdk.config import SiteConfig, TaskEntry, quoted, site_toml
 from foedus.client_sdk.home import Credentials, SiteHome
 from foedus.configuration import load
 from foedus.errors import ConfigError
@@ -48,10 +48,11 @@ def test_mistakes_are_named(read, text, message):
 
 
 def test_a_written_site_reads_back(read):
-    config = read(member_toml("berlin", "hearts", "h:1", {"heart": 'odd "folder"\\t.py:task', "a.b": "m:t"}))
+    odd = TaskEntry(entry='odd "folder"\\t.py:task')
+    config = read(site_toml("berlin", "hearts", "h:1", {"heart": odd, "a.b": TaskEntry(entry="m:t")}))
     assert config.tasks["heart"].entry == 'odd "folder"\\t.py:task'
     assert config.tasks["a.b"].entry == "m:t"
-    assert read(member_toml("ada", "hearts", "h:1"), OperatorConfig).name == "ada"
+    assert read(site_toml("berlin", "hearts", "h:1", {})).tasks == {}
 
 
 @given(st.text())
