@@ -59,9 +59,9 @@ def replacing(path: Path, *, mode: int = 0o644, durable: bool = True) -> Iterato
             sync_folder(path.parent)
 
 
-def write(path: Path, content: bytes | str, *, mode: int = 0o644) -> None:
+def write(path: Path, content: bytes | str, *, mode: int = 0o644, durable: bool = True) -> None:
     """Replace ``path`` by ``content``, whole or not at all."""
-    with replacing(path, mode=mode) as file:
+    with replacing(path, mode=mode, durable=durable) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 

@@ -165,9 +165,7 @@ class Layout:
                 raise LayoutMismatch(f"tensor {tensor.name!r} is missing")
             value = np.asarray(arrays[tensor.name])
             if value.shape != tensor.shape:
-                raise LayoutMismatch(
-                    f"tensor {tensor.name!r} has shape {value.shape}, expected {tensor.shape}"
-                )
+                raise LayoutMismatch(f"tensor {tensor.name!r} has shape {value.shape}, expected {tensor.shape}")
             flat[offset : offset + tensor.size] = value.reshape(-1)
             offset += tensor.size
         return flat
@@ -179,9 +177,7 @@ class Layout:
             LayoutMismatch: the vector has another length.
         """
         if flat.shape != (self.count(role),):
-            raise LayoutMismatch(
-                f"the {role} vector has shape {flat.shape}, expected ({self.count(role)},)"
-            )
+            raise LayoutMismatch(f"the {role} vector has shape {flat.shape}, expected ({self.count(role)},)")
         views: dict[str, npt.NDArray[Any]] = {}
         offset = 0
         for tensor in self.of(role):

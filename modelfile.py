@@ -198,6 +198,13 @@ class ModelFile:
             self.layout, self.vector(Role.TRAINABLE), self.vector(Role.BUFFER), self.vector(Role.COUNTER), frozen
         )
 
+    def require_finite(self) -> None:
+        """Raise ConfigError, naming the tensor, if a trainable value or buffer is NaN or infinite."""
+        for role in (Role.TRAINABLE, Role.BUFFER):
+            for name, values in self.layout.unflatten(self.vector(role), role).items():
+                if not np.isfinite(values).all():
+                    raise ConfigError(f"{self.path} holds a value that is not finite in tensor {name!r}")
+
     def digest(self) -> str:
         """The hex SHA-256 of the whole file: the model's name everywhere."""
         return sha256_file(self.path)
@@ -249,7 +256,7 @@ def _layout_in(table: dict[str, Any], path: Path) -> Layout:
     if expected != table:
         raise ConfigError(
             f"{path} holds its tensors in another order, shape or dtype than foedus stores them in",
-            hint="write the initial model with 'foedus run init TASK'",
+            hint="write the initial model with 'foedus task init TASK FILE'",
         )
     return layout
 
@@ -259,6 +266,6 @@ def _foreign_tensor(name: str, row: dict[str, Any], path: Path) -> TensorSpec:
     if kind is None:
         raise ConfigError(
             f"{path} holds tensor {name!r} as {row['dtype']}; an initial model holds F32 and I64",
-            hint="write the initial model with 'foedus run init TASK'",
+            hint="write the initial model with 'foedus task init TASK FILE'",
         )
     return TensorSpec(name, tuple(int(n) for n in row["shape"]), *kind)

@@ -130,9 +130,7 @@ class FedAdagrad(Settings):
     tau: Positive = 1e-3
 
 
-ServerOptimizerPlan = Annotated[
-    FedAvg | FedAvgM | FedAdam | FedYogi | FedAdagrad, Field(discriminator="name")
-]
+ServerOptimizerPlan = Annotated[FedAvg | FedAvgM | FedAdam | FedYogi | FedAdagrad, Field(discriminator="name")]
 
 
 class Evaluation(Settings):

@@ -48,11 +48,39 @@ class SiteConfig(Settings):
 
 
 def site_toml(name: str, federation: str, server: str, tasks: Mapping[str, TaskEntry]) -> str:
-    """The text of a new ``site.toml``; tasks are written without parameters."""
+    """The text of a new ``site.toml``.
+
+    Raises:
+        ConfigError: a parameter is nothing that TOML can hold.
+    """
     lines = [f"name = {quoted(name)}", f"federation = {quoted(federation)}", f"server = {quoted(server)}"]
     for task, entry in tasks.items():
         lines += ["", f"[tasks.{quoted(task)}]", f"entry = {quoted(entry.entry)}"]
+        if entry.parameters:
+            lines.append(f"parameters = {toml_value(entry.parameters)}")
     return "\n".join(lines) + "\n"
+
+
+def toml_value(value: object) -> str:
+    """A value as TOML on one line.
+
+    Raises:
+        ConfigError: TOML has no such value.
+    """
+    match value:
+        case str():
+            return quoted(value)
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return repr(value)
+        case list() | tuple():
+            return f"[{', '.join(map(toml_value, value))}]"
+        case dict():
+            pairs = ", ".join(f"{quoted(str(key))} = {toml_value(inner)}" for key, inner in value.items())
+            return f"{{ {pairs} }}" if pairs else "{}"
+        case _:
+            raise ConfigError(f"{value!r:.80} cannot be written as TOML", hint="use text, numbers, lists and tables")
 
 
 def quoted(text: str) -> str:

@@ -175,7 +175,9 @@ def check_clock(certificate_pem: bytes, now: float) -> Finding:
         return _bad("clock", error)
     if behind > 0:
         return Finding("clock", False, f"at least {behind:.0f} s behind the server's", "set the clock, best by NTP")
-    return Finding("clock", True, "not before the certificate's beginning; 'foedus site list' shows the exact skew")
+    return Finding(
+        "clock", True, "not before the certificate's beginning; 'foedus server sites ls' shows the exact skew"
+    )
 
 
 async def check_port(address: str) -> Finding:

@@ -108,8 +108,6 @@ class _Linear:
         fitted = self.primed(estimator)
         fitted.coef_ = np.ascontiguousarray(arrays["coef"])
         fitted.intercept_ = np.ascontiguousarray(arrays["intercept"])
-        if hasattr(fitted, "t_"):
-            fitted.t_ = 1.0  # the row of zeros was no step
         return fitted
 
     def train(self, arrays: Arrays, table: Table, job: TrainingJob) -> tuple[Arrays, int, dict[str, float]]:

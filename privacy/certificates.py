@@ -144,6 +144,12 @@ def key_sha256(key_pem: bytes) -> str:
     return hashlib.sha256(_der(_key(key_pem).public_key())).hexdigest()
 
 
+def certificate_key_sha256(cert_pem: bytes) -> str:
+    """The same digest, of the key in a certificate; "" if it is not a P-256 key."""
+    public = _certificate(cert_pem).public_key()
+    return hashlib.sha256(_der(public)).hexdigest() if isinstance(public, ec.EllipticCurvePublicKey) else ""
+
+
 def issue(
     authority_key: bytes,
     authority_cert: bytes,

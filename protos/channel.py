@@ -61,10 +61,3 @@ def secure_channel(address: str, *, authority_pem: bytes, key_pem: bytes, certif
     split_address(address)
     credentials = grpc.ssl_channel_credentials(authority_pem, key_pem, certificate_pem)
     return grpc.aio.secure_channel(address, credentials, options=list(CHANNEL_OPTIONS))
-
-
-def server_credentials(*, key_pem: bytes, certificate_pem: bytes, authorities_pem: bytes) -> grpc.ServerCredentials:
-    """A server that completes no handshake without a client certificate from ``authorities_pem``."""
-    return grpc.ssl_server_credentials(
-        [(key_pem, certificate_pem)], root_certificates=authorities_pem, require_client_auth=True
-    )

@@ -20,7 +20,7 @@ from .address import split_address
 PREFIX: Final = "foedus1."
 MAX_TEXT_LENGTH: Final = 8 * 1024
 MAX_JSON_BYTES: Final = 32 * 1024
-_HINT = "copy the whole line that 'foedus invite' printed, or ask the operator for a new one"
+_HINT = "copy the whole line that 'foedus server invite' printed, or ask the operator for a new one"
 
 
 @dataclass(frozen=True, slots=True)

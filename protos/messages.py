@@ -106,6 +106,7 @@ class Assignment:
     rounds: int
     deadline_seconds: float
     seed: int
+    local_buffers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,10 +79,15 @@ def from_rpc_error(error: grpc.RpcError) -> FoedusError:
         return MessageTooLarge(details)
     kind = _BARE.get(status, FoedusError)
     if kind is ServerUnreachable:
-        return kind(
-            f"the server did not answer: {details}", hint=hint or "check its address, the network and any proxy"
-        )
+        return kind(f"the server did not answer: {details}", hint=hint or _unreachable_hint(details))
     return kind(details or f"the call ended with {status.name}", hint=hint)
+
+
+def _unreachable_hint(details: str) -> str:
+    # All that TLS 1.3 tells a client whose certificate was refused is that the connection is gone.
+    if "failed to connect" in details and "Socket closed" in details:
+        return "it hangs up at once: is our certificate expired or revoked, or is a proxy in between?"
+    return "check its address, the network and any proxy"
 
 
 def _parts(error: Any) -> tuple[grpc.StatusCode, str, dict[str, str]]:

@@ -151,6 +151,7 @@ def server_message_to_pb(message: ServerMessage) -> session_pb2.ServerMessage:
                 rounds=message.rounds,
                 deadline_seconds=message.deadline_seconds,
                 seed=message.seed,
+                local_buffers=message.local_buffers,
             )
             return session_pb2.ServerMessage(assignment=assignment)
         case Release():
@@ -313,6 +314,7 @@ def _assignment(message: session_pb2.Assignment) -> Assignment:
         rounds=message.rounds,
         deadline_seconds=message.deadline_seconds,
         seed=message.seed,
+        local_buffers=message.local_buffers,
     )
 
 

@@ -110,7 +110,7 @@ class Welcome(_message.Message):
     def __init__(self, version: _Optional[str] = ..., federation: _Optional[str] = ..., unix_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("work", "run_name", "task", "model_sha256", "model_bytes", "layout_sha256", "training", "cohort_size", "rounds", "deadline_seconds", "seed")
+    __slots__ = ("work", "run_name", "task", "model_sha256", "model_bytes", "layout_sha256", "training", "cohort_size", "rounds", "deadline_seconds", "seed", "local_buffers")
     WORK_FIELD_NUMBER: _ClassVar[int]
     RUN_NAME_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +122,7 @@ class Assignment(_message.Message):
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_BUFFERS_FIELD_NUMBER: _ClassVar[int]
     work: _common_pb2.Work
     run_name: str
     task: str
@@ -133,7 +134,8 @@ class Assignment(_message.Message):
     rounds: int
     deadline_seconds: float
     seed: int
-    def __init__(self, work: _Optional[_Union[_common_pb2.Work, _Mapping]] = ..., run_name: _Optional[str] = ..., task: _Optional[str] = ..., model_sha256: _Optional[str] = ..., model_bytes: _Optional[int] = ..., layout_sha256: _Optional[str] = ..., training: _Optional[_Union[LocalTraining, _Mapping]] = ..., cohort_size: _Optional[int] = ..., rounds: _Optional[int] = ..., deadline_seconds: _Optional[float] = ..., seed: _Optional[int] = ...) -> None: ...
+    local_buffers: bool
+    def __init__(self, work: _Optional[_Union[_common_pb2.Work, _Mapping]] = ..., run_name: _Optional[str] = ..., task: _Optional[str] = ..., model_sha256: _Optional[str] = ..., model_bytes: _Optional[int] = ..., layout_sha256: _Optional[str] = ..., training: _Optional[_Union[LocalTraining, _Mapping]] = ..., cohort_size: _Optional[int] = ..., rounds: _Optional[int] = ..., deadline_seconds: _Optional[float] = ..., seed: _Optional[int] = ..., local_buffers: bool = ...) -> None: ...
 
 class LocalTraining(_message.Message):
     __slots__ = ("epochs", "steps", "batch_size", "optimizer", "learning_rate", "momentum", "weight_decay", "proximal_mu", "max_seconds")

@@ -1,0 +1,1 @@
+"""How a run advances from one model to the next."""

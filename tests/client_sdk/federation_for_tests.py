@@ -18,8 +18,8 @@ DAY = 86_400.0
 class Federation(enrolment_pb2_grpc.EnrolmentServicer):
     """``approve_after`` is how many questions are answered with "not yet"."""
 
-    def __init__(self, approve_after=0, age_days=0.0):
-        self.now = time.time() - age_days * DAY
+    def __init__(self, approve_after=0):
+        self.now = time.time()
         self.key, self.pem = c.new_authority("hearts", self.now - 10 * DAY, 1000 * DAY)
         self.approve_after = approve_after
         self.secret = "the-one-time-secret"
@@ -28,16 +28,13 @@ class Federation(enrolment_pb2_grpc.EnrolmentServicer):
         self.revoked = False
         self.certify_as = ("site", "berlin")
         self.serving = True
-        self.lifetime = 30 * DAY
 
-    def certify(self, role, name, key=None, age=0.0, lifetime=None, authority=None):
-        key = key or c.new_key_pem()
-        return key, self.issue(c.new_request(key, name), role, name, age, lifetime, authority)
+    def certify(self, role, name, lifetime=30 * DAY):
+        key = c.new_key_pem()
+        return key, self.issue(c.new_request(key, name), role, name, lifetime)
 
-    def issue(self, request, role, name, age=0.0, lifetime=None, authority=None):
-        authority = authority or (self.key, self.pem)
-        identity = c.Identity("hearts", role, name)
-        return c.issue(*authority, request, identity, self.now - age, lifetime or self.lifetime)
+    def issue(self, request, role, name, lifetime=30 * DAY):
+        return c.issue(self.key, self.pem, request, c.Identity("hearts", role, name), self.now, lifetime)
 
     async def Join(self, request, context):  # noqa: N802
         await self._note(context)

@@ -134,7 +134,7 @@ def test_a_damaged_checkpoint_means_a_fresh_start(how: str, tmp_path: Path) -> N
         "text": b"PK\x03\x04 torn",
         "pickle": b"\x80\x04cos\nsystem\n.",
         "torn": good[: len(good) // 2],
-        "flipped": good[:weights] + bytes([good[weights] ^ 1]) + good[weights + 1 :],
+        "flipped": good[: weights + 2] + bytes([good[weights + 2] ^ 64]) + good[weights + 3 :],
     }
     file.write_bytes(damaged[how])
     assert_same(TASK.train(TASK.initial(0), job(ADAM, tmp_path)), TASK.train(TASK.initial(0), job(ADAM, None)))

@@ -142,6 +142,18 @@ def test_augmentation_by_numpy_or_random_is_seeded_too() -> None:
     np.testing.assert_array_equal(*results)
 
 
+def test_every_step_draws_something_else() -> None:
+    draws: list[tuple[float, float, float]] = []
+
+    def drawing(model: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+        draws.append((torch.rand(1).item(), float(np.random.rand()), random.random()))
+        return squares(model, batch)
+
+    ours = task(loss=drawing)
+    ours.train(ours.initial(0), job(LocalTraining(steps=20)))
+    assert [len(set(kind)) for kind in zip(*draws, strict=True)] == [20, 20, 20]
+
+
 def test_the_host_applications_randomness_is_left_alone() -> None:
     def draws() -> tuple[float, float, float]:
         return torch.rand(1).item(), float(np.random.rand()), random.random()

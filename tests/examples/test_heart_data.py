@@ -13,6 +13,7 @@ from foedus.examples.heart.data import HOSPITALS, NUM_FEATURES, patients_of, tog
 from foedus.examples.heart.scores import accuracy, auc
 from foedus.examples.heart.task import task_for
 from foedus.layout import Role, names
+from foedus.modelfile import Model
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,6 +81,16 @@ def test_a_hospital_measures_itself_and_leaves_out_an_auc_it_has_not() -> None:
     assert set(measured("cleveland").metrics) == {"loss", "accuracy", "auc"}
     assert measured("cleveland").num_examples == len(training_and_test("cleveland", 0)[1])
     assert set(measured("switzerland").metrics) == {"loss", "accuracy"}
+
+
+def test_the_first_round_scales_by_the_hospitals_own_patients_and_later_rounds_as_received() -> None:
+    task = task_for(hospital="hungary")
+    job = TrainingJob(run="r", round=1, site="hungary", training=heart_plan().training, seed=0)
+    first = task.train(task.initial(0), job).model
+    own = training_and_test("hungary", 0)[0].features_NF.astype(float)
+    np.testing.assert_allclose(first.arrays()["scaling.mean_F"], own.mean(0), rtol=1e-6)
+    received = Model(first.layout, first.trainable_D, first.buffers_B + 1, first.counters_C, {})
+    np.testing.assert_array_equal(task.train(received, job).model.buffers_B, received.buffers_B)
 
 
 def test_an_untrained_model_has_no_quality() -> None:

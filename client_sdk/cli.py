@@ -1,0 +1,184 @@
+"""``foedus site``: what a site's administrator types."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..clock import SystemClock
+from ..errors import EXIT_FAILED, ConfigError
+from ..output import emit, json_option, moment
+
+home_option = click.option(
+    "--home",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="FOEDUS_SITE",
+    default=Path("foedus-site"),
+    show_default=True,
+    help="The site's home folder.",
+)
+
+
+@click.group()
+def site() -> None:
+    """Join a federation and take part in its runs.
+
+    \b
+    foedus site join INVITATION --task training.py:task
+    foedus site doctor
+    foedus site up
+    """
+
+
+@site.command()
+@click.argument("invitation")
+@click.option("--task", "entries", multiple=True, help="A task to install and allow: FILE.py:NAME or MODULE:NAME.")
+@click.option("--with", "parameters", multiple=True, help="KEY=VALUE for a task that is made by a function.")
+@home_option
+def join(invitation: str, entries: tuple[str, ...], parameters: tuple[str, ...], home: Path) -> None:
+    """Enrol with an INVITATION: make a key here, get a certificate for it, allow the given tasks."""
+    from ..protos.invitation import Invitation
+    from .config import TaskEntry
+    from .enrol import join as enrol
+    from .home import SiteHome
+    from .loading import load_task
+
+    invited = Invitation.decode(invitation)
+    values = dict(map(pair, parameters))
+    tasks: dict[str, TaskEntry] = {}
+    for entry in entries:
+        absolute = _absolute(entry)
+        tasks[load_task(absolute, values, home).name] = TaskEntry(entry=absolute, parameters=values)
+    identity = asyncio.run(
+        enrol(
+            invited, SiteHome(home), clock=SystemClock(), tasks=tasks, pending=lambda key: _pending(invited.name, key)
+        )
+    )
+    click.echo(f"{identity.name} is a member of {identity.federation}; its key and settings are in {home}")
+    if identity.role == "site":
+        allowed = ", ".join(tasks) or "no task yet: add one to site.toml and policy.toml"
+        click.echo(f"allowed by {home / 'policy.toml'}: {allowed}")
+        click.echo(f"Next: foedus site up --home {home}")
+
+
+@site.command()
+@home_option
+@click.option("--log-format", type=click.Choice(["auto", "text", "json"]), default="auto")
+def up(home: Path, log_format: Any) -> None:
+    """Take part until SIGTERM; what is under way is taken up again by the next start."""
+    from .. import logs
+    from .site import Site
+
+    found = Site.from_home(home)
+    logs.configure(found.config.log_level, format=log_format)
+    found.run()
+
+
+@site.command()
+@home_option
+@json_option
+def doctor(home: Path, as_json: bool) -> None:
+    """Check name, clock, TLS, disk, certificate, tasks and data, each with its mend."""
+    from .doctor import examine
+    from .home import SiteHome
+
+    findings = asyncio.run(examine(SiteHome(home), SystemClock()))
+    lines = [
+        f"{'ok  ' if f.ok else 'FAIL'} {f.name}: {f.detail}" + (f"\n     {f.mend}" if not f.ok and f.mend else "")
+        for f in findings
+    ]
+    data = [{"name": f.name, "ok": f.ok, "detail": f.detail, "mend": f.mend} for f in findings]
+    emit(data, "\n".join(lines), as_json=as_json)
+    if not all(f.ok for f in findings):
+        raise SystemExit(EXIT_FAILED)
+
+
+@site.command()
+@click.argument("task")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path("preview"))
+@click.option(
+    "--model", type=click.Path(path_type=Path, dir_okay=False), help="Start from this model, not a fresh one."
+)
+@click.option(
+    "--plan", type=click.Path(path_type=Path, dir_okay=False), help="Train as this plan says; default: 1 step."
+)
+@home_option
+@json_option
+def preview(task: str, folder: Path, model: Path | None, plan: Path | None, home: Path, as_json: bool) -> None:
+    """Train TASK here and write exactly what would leave the site to FOLDER, sending nothing."""
+    from .preview import preview as write_preview
+
+    data = write_preview(home, task, folder, model=model, plan=plan)
+    emit(data, json.dumps(data, indent=2), as_json=as_json)
+
+
+@site.command()
+@home_option
+@json_option
+def status(home: Path, as_json: bool) -> None:
+    """What the running client last said of itself, and how long the certificate lasts."""
+    import time
+
+    from ..privacy.certificates import expires
+    from .home import SiteHome
+
+    place = SiteHome(home)
+    ends = expires(place.credentials().certificate_pem)
+    try:
+        data = json.loads(place.status.read_text())
+    except FileNotFoundError:
+        data = {"running": False, "connected": False, "unix_seconds": 0.0}
+    data["running"] = data["running"] and time.time() - data["unix_seconds"] < 10
+    data["certificate_expires"] = ends
+    lines = [
+        f"running: {'yes' if data['running'] else 'no'}, last heard {moment(data['unix_seconds'])}",
+        f"connected: {'yes' if data['running'] and data['connected'] else 'no'}",
+        f"working on: {data.get('working_on') or 'nothing'}",
+        f"updates not delivered: {data.get('waiting_updates', 0)}",
+        f"certificate until: {moment(ends)}",
+    ]
+    emit(data, "\n".join(lines), as_json=as_json)
+
+
+@site.command()
+@home_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def leave(home: Path, yes: bool) -> None:
+    """Leave: delete key, certificate, models and updates from this home; settings and policy stay."""
+    from .leave import leave as remove
+    from .leave import to_remove
+
+    found = to_remove(home)
+    if not found:
+        raise ConfigError(f"{home} is not a site's home")
+    click.echo("\n".join(f"will be deleted: {path}" for path in found), err=True)
+    if not yes:
+        click.confirm("Without the key this site can only return with a new invitation. Leave?", abort=True, err=True)
+    remove(home)
+    click.echo("this site has left; the operator can now revoke its name")
+
+
+def pair(text: str) -> tuple[str, Any]:
+    """``KEY=VALUE`` as a key and a JSON value, or text where the value is no JSON."""
+    key, sign, value = text.partition("=")
+    if not sign:
+        raise ConfigError(f"--with {text!r} is not KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def _absolute(entry: str) -> str:
+    """Files are found from where the command is typed; the configuration needs them absolute."""
+    source, _, attribute = entry.partition(":")
+    return f"{Path(source).resolve()}:{attribute}" if source.endswith(".py") else entry
+
+
+def _pending(name: str, key_sha256: str) -> None:
+    click.echo(f"waiting for the operator to run: foedus server sites approve {name}", err=True)
+    click.echo(f"the operator sees this key, compare it by telephone: {key_sha256}", err=True)

@@ -1,0 +1,289 @@
+"""The site's desk: assignments come in, are judged by the policy, done one at a time, and answered.
+
+Work goes on while the connection is down, and what was done is never done again: an update lies
+in the outbox until the server has decided, an evaluation is remembered until it is released.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import grpc
+
+from ..configuration import load
+from ..errors import FoedusError, LayoutMismatch, NotFound, StaleRound, StoreError
+from ..logs import log_event
+from ..modelfile import Model, ModelFile
+from ..protos.messages import Assignment, Evaluation, Outcome, Phase, Refusal, Release, SiteMessage, Work
+from .backoff import Backoff
+from .home import SiteHome
+from .loading import InstalledTask
+from .local_state import keep_local_buffers, with_local_buffers
+from .outbound import update_blocks
+from .outbox import Outbox, Parcel, Trained
+from .policy import Policy, WorkRequest, check
+from .task import LocalResult, TrainingJob, job_seed
+from .transfer import download, upload, worth_retrying
+
+log = logging.getLogger(__name__)
+
+Say = Callable[[SiteMessage], None]
+Connect = Callable[[], grpc.aio.Channel]
+
+MAX_REMEMBERED = 64
+
+
+class Interrupted(Exception):
+    """Raised inside a task's training when its work was called off; its checkpoint stays."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A piece of work on the desk."""
+
+    assignment: Assignment
+    stop: threading.Event = field(default_factory=threading.Event)
+    called_off: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def call_off(self) -> None:
+        """Stop it, wherever it is: in the task's thread or waiting here."""
+        self.stop.set()
+        self.called_off.set()
+
+    @property
+    def work(self) -> Work:
+        """Which one."""
+        return self.assignment.work
+
+
+class Desk:
+    """Does assignments in the order they come.
+
+    Args:
+        site: this site's name.
+        home: where models, checkpoints and the policy are. The policy is read anew for each
+            assignment, so that an administrator's change counts at once.
+        tasks: what is installed here.
+        outbox: updates on their way.
+        connect: the channel of the moment.
+        say: sends on the session, or drops the message while there is none; the server asks again.
+    """
+
+    def __init__(
+        self, site: str, home: SiteHome, tasks: dict[str, InstalledTask], outbox: Outbox, connect: Connect, say: Say
+    ) -> None:
+        self._site = site
+        self._home = home
+        self._tasks = tasks
+        self._outbox = outbox
+        self._connect = connect
+        self._say = say
+        self._queue: asyncio.Queue[Job] = asyncio.Queue()
+        self._jobs: dict[Work, Job] = {}
+        self._answers: dict[Work, Evaluation] = {}
+        self.current: Work | None = None
+        self.progress = 0
+
+    def assign(self, assignment: Assignment) -> None:
+        """Take an assignment; one that is here already, or answered, is not taken twice."""
+        answer = self._answers.get(assignment.work)
+        if answer is not None and answer.model_sha256 == assignment.model_sha256:
+            self._say(answer)
+            return
+        if assignment.work in self._jobs:
+            return
+        job = Job(assignment)
+        self._jobs[assignment.work] = job
+        self._queue.put_nowait(job)
+
+    def release(self, release: Release) -> None:
+        """The server has no more use for a piece of work."""
+        job = self._jobs.get(release.work)
+        if job is not None:
+            job.call_off()
+        self._answers.pop(release.work, None)
+        if release.work.phase is Phase.TRAIN:
+            self._outbox.release(release.work.run, release.work.round)
+        if release.outcome is not Outcome.COUNTED:
+            log_event(log, "work_released", work=str(release.work), outcome=release.outcome, reason=release.reason)
+
+    async def run(self) -> None:
+        """Do one job after the other, until cancelled."""
+        while True:
+            job = await self._queue.get()
+            self.current = job.work
+            try:
+                if not job.stop.is_set():
+                    await self._do(job)
+            finally:
+                self.current = None
+                self._jobs.pop(job.work, None)
+
+    def interrupt(self) -> None:
+        """Call off everything, for shutting down; checkpoints and the outbox stay."""
+        for job in self._jobs.values():
+            job.call_off()
+
+    async def _do(self, job: Job) -> None:
+        try:
+            if job.work.phase is Phase.TRAIN:
+                await self._train(job)
+            else:
+                await self._evaluate(job)
+        except Interrupted:
+            log_event(log, "work_interrupted", work=str(job.work))
+        except (NotFound, StaleRound) as error:
+            # The round went on without us while we were away.
+            log_event(log, "work_is_over", work=str(job.work), reason=str(error))
+        except FoedusError as error:
+            self._refuse(job.work, Refusal(job.work, error.code, str(error)))
+        except Exception as error:  # noqa: BLE001  (a task's own code may raise anything)
+            log_event(log, "task_failed", logging.ERROR, error, work=str(job.work))
+            self._refuse(job.work, Refusal(job.work, "TaskFailed", f"{type(error).__name__}: {error}"))
+
+    async def _train(self, job: Job) -> None:
+        work, order = job.work, job.assignment
+        parcel = self._outbox.find(work.run, work.round, order.model_sha256)
+        if parcel is None:
+            task = self._permitted(job)
+            if task is None:
+                return
+            received = await self._fetch(job)
+            seed = job_seed(order.seed, work.round, self._site)
+            self._outbox.begin(work.run, work.round, order.model_sha256, seed)
+            result = await asyncio.to_thread(task.task.train, received, self._job_for(job, seed))
+            if job.stop.is_set():
+                raise Interrupted
+            parcel = await asyncio.to_thread(self._put, job, received, result)
+            log_event(
+                log, "training_finished", work=str(work), num_examples=result.num_examples, metrics=result.metrics
+            )
+        await self._deliver(job, parcel)
+
+    def _put(self, job: Job, received: Model, result: LocalResult) -> Parcel:
+        work, order = job.work, job.assignment
+        if order.local_buffers:
+            keep_local_buffers(result.model, self._home.checkpoints, work.run)
+        trained = Trained(
+            layout_sha256=received.layout.digest,
+            num_examples=result.num_examples,
+            num_steps=result.num_steps,
+            metrics=result.metrics,
+        )
+        blocks = update_blocks(received, result.model)
+        return self._outbox.put(work.run, work.round, order.model_sha256, blocks, trained)
+
+    async def _deliver(self, job: Job, parcel: Parcel) -> None:
+        work, backoff = job.work, Backoff()
+        while not job.stop.is_set():
+            try:
+                receipt = await upload(self._connect(), parcel, self._moved)
+            except FoedusError as error:
+                if not worth_retrying(error):
+                    raise
+                log_event(log, "upload_interrupted", work=str(work), reason=str(error))
+                await self._pause(job, backoff)
+                continue
+            self._outbox.delivered(work.run, work.round, job.assignment.model_sha256, receipt)
+            log_event(log, "update_delivered", work=str(work), accepted=receipt.accepted, reason=receipt.reason)
+            if not receipt.accepted:
+                self._outbox.release(work.run, work.round)
+            return
+
+    async def _evaluate(self, job: Job) -> None:
+        task = self._permitted(job)
+        if task is None:
+            return
+        model = await self._fetch(job)
+        measured = await asyncio.to_thread(task.task.evaluate, model)
+        if job.stop.is_set():
+            raise Interrupted
+        answer = Evaluation(job.work, job.assignment.model_sha256, measured.num_examples, dict(measured.metrics))
+        while len(self._answers) >= MAX_REMEMBERED:
+            del self._answers[next(iter(self._answers))]
+        self._answers[job.work] = answer
+        self._say(answer)
+
+    async def _fetch(self, job: Job) -> Model:
+        order, backoff = job.assignment, Backoff()
+        while True:
+            if job.stop.is_set():
+                raise Interrupted
+            try:
+                path = await download(
+                    self._connect(), self._home.models, order.model_sha256, order.model_bytes, self._moved
+                )
+                break
+            except FoedusError as error:
+                if not worth_retrying(error) or isinstance(error, StoreError):
+                    raise
+                log_event(log, "download_interrupted", work=str(job.work), reason=str(error))
+                await self._pause(job, backoff)
+        model = await asyncio.to_thread(lambda: ModelFile.open(path).read())
+        if model.layout.digest != order.layout_sha256:
+            raise LayoutMismatch("the model received does not have the layout announced")
+        model.layout.require(self._tasks[order.task].task.layout(), f"task {order.task!r} at this site")
+        if order.local_buffers:
+            model = with_local_buffers(model, self._home.checkpoints, job.work.run)
+        return model
+
+    def _permitted(self, job: Job) -> InstalledTask | None:
+        """The task, if it is here and the policy allows the work; a refusal has been said otherwise."""
+        order = job.assignment
+        task = self._tasks.get(order.task)
+        if task is None:
+            self._refuse(job.work, Refusal(job.work, "NotFound", f"there is no task {order.task!r} at this site"))
+            return None
+        request = WorkRequest(
+            task=order.task,
+            code_sha256=task.code_sha256,
+            cohort_size=order.cohort_size,
+            rounds_done=self._outbox.rounds_done(job.work.run),
+            rounds=order.rounds,
+            local_time=datetime.now().time(),
+            trains=job.work.phase is Phase.TRAIN,
+        )
+        refusal = check(load(Policy, self._home.policy), request)
+        if refusal is not None:
+            self._refuse(job.work, Refusal(job.work, refusal.code, refusal.reason))
+            return None
+        return task
+
+    def _refuse(self, work: Work, refusal: Refusal) -> None:
+        log_event(log, "work_refused", work=str(work), code=refusal.code, reason=refusal.reason)
+        self._say(refusal)
+
+    def _job_for(self, job: Job, seed: int) -> TrainingJob:
+        steps_seen = 0
+
+        def report(steps: int) -> None:
+            nonlocal steps_seen
+            if job.stop.is_set():
+                raise Interrupted
+            self._moved(max(0, steps - steps_seen))
+            steps_seen = max(steps, steps_seen)
+
+        return TrainingJob(
+            run=job.work.run,
+            round=job.work.round,
+            site=self._site,
+            training=job.assignment.training,
+            seed=seed,
+            checkpoints=self._home.checkpoints,
+            report=report,
+            should_stop=job.stop.is_set,
+        )
+
+    def _moved(self, amount: int) -> None:
+        self.progress += amount
+
+    async def _pause(self, job: Job, backoff: Backoff) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(backoff.next_seconds()):
+                await job.called_off.wait()

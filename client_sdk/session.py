@@ -1,0 +1,164 @@
+"""The site's line to the server: it dials out, says hello, listens, and dials again for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import grpc
+
+from .. import __version__
+from ..errors import AccessDenied, CertificateExpired, ConnectionFailed, FoedusError, VersionMismatch
+from ..logs import log_event
+from ..privacy.certificates import expires, renew_at
+from ..protos.messages import Assignment, Heartbeat, Hello, Release, SiteMessage, TaskOffer, Welcome
+from ..protos.status import from_rpc_error
+from ..protos.v1 import session_pb2, session_pb2_grpc
+from ..protos.wire import server_message_from_pb, site_message_to_pb
+from .backoff import Backoff
+from .desk import Desk
+from .enrol import renew
+from .home import SiteHome
+from .loading import InstalledTask
+from .outbox import Outbox
+
+log = logging.getLogger(__name__)
+
+# A session that was refused for one of these will not be accepted by asking again.
+FINAL = (VersionMismatch, CertificateExpired, AccessDenied)
+RETIRED_CHANNEL_SECONDS = 600.0
+
+
+@dataclass(slots=True)
+class Line:
+    """A site's connection, over any number of sessions, and its desk."""
+
+    site: str
+    address: str
+    home: SiteHome
+    tasks: dict[str, InstalledTask]
+    outbox: Outbox
+    backoff: Backoff = field(default_factory=Backoff)
+    desk: Desk = field(init=False)
+    connected: asyncio.Event = field(default_factory=asyncio.Event)
+    _channel: grpc.aio.Channel = field(init=False)
+    _outgoing: asyncio.Queue[SiteMessage] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.desk = Desk(self.site, self.home, self.tasks, self.outbox, lambda: self._channel, self._say)
+
+    async def serve(self) -> None:
+        """Take part until cancelled.
+
+        Raises:
+            VersionMismatch, CertificateExpired, AccessDenied: asking again would not help.
+        """
+        self._channel = self._open_channel()
+        desk = asyncio.create_task(self.desk.run(), name="desk")
+        renewal = asyncio.create_task(self._keep_certificate(), name="certificate")
+        try:
+            while True:
+                failure = await self._one_session(desk)
+                if isinstance(failure, FINAL):
+                    raise failure
+                wait = self.backoff.next_seconds()
+                log_event(log, "session_ended", reason=str(failure or "the server ended it"), again_in_seconds=wait)
+                await asyncio.sleep(wait)
+        finally:
+            self.desk.interrupt()
+            for task in (desk, renewal):
+                task.cancel()
+            await asyncio.gather(desk, renewal, return_exceptions=True)
+            await self._channel.close(None)
+
+    async def _one_session(self, desk: asyncio.Task[None]) -> FoedusError | None:
+        """One stream, from hello to its end; why it ended."""
+        outgoing: asyncio.Queue[SiteMessage] = asyncio.Queue()
+        offers = tuple(TaskOffer(name, task.code_sha256) for name, task in self.tasks.items())
+        outgoing.put_nowait(Hello(__version__, offers, time.time()))
+        self._outgoing = outgoing
+        call = session_pb2_grpc.SessionStub(self._channel).Open(_messages(outgoing))
+        listening = asyncio.create_task(self._listen(call))
+        try:
+            await asyncio.wait((listening, desk), return_when=asyncio.FIRST_COMPLETED)
+            if desk.done():
+                desk.result()
+            await listening
+        except grpc.aio.AioRpcError as error:
+            return from_rpc_error(error)
+        except FoedusError as error:
+            return error
+        finally:
+            self._outgoing = None
+            self.connected.clear()
+            call.cancel()
+            listening.cancel()
+        return None
+
+    async def _listen(self, call: AsyncIterator[session_pb2.ServerMessage]) -> None:
+        heart: asyncio.Task[None] | None = None
+        try:
+            async for message in call:
+                match server_message_from_pb(message):
+                    case Welcome() as welcome:
+                        log_event(
+                            log,
+                            "session_opened",
+                            federation=welcome.federation,
+                            server_version=welcome.version,
+                            clock_skew_seconds=round(time.time() - welcome.unix_seconds, 3),
+                        )
+                        self.backoff.reset()
+                        self.connected.set()
+                        heart = heart or asyncio.create_task(self._beat(welcome.heartbeat_seconds))
+                    case Assignment() as assignment:
+                        self.desk.assign(assignment)
+                    case Release() as release:
+                        self.desk.release(release)
+        finally:
+            if heart is not None:
+                heart.cancel()
+
+    async def _beat(self, seconds: float) -> None:
+        while True:
+            self._say(Heartbeat(self.desk.current, self.desk.progress))
+            await asyncio.sleep(seconds)
+
+    def _say(self, message: SiteMessage) -> None:
+        # Without a session nothing is kept: the server repeats what is outstanding when it is back.
+        if self._outgoing is not None:
+            self._outgoing.put_nowait(message)
+
+    async def _keep_certificate(self) -> None:
+        """Renew after two thirds of the certificate's life, then move to a connection with the new one."""
+        backoff = Backoff(longest_seconds=60.0)
+        while True:
+            certificate = self.home.certificate.read_bytes()
+            await asyncio.sleep(max(0.0, renew_at(certificate) - time.time()))
+            try:
+                await renew(self._channel, self.home)
+            except (FoedusError, grpc.aio.AioRpcError) as error:
+                log_event(log, "renewal_failed", logging.WARNING, reason=str(error), expires=expires(certificate))
+                await asyncio.sleep(backoff.next_seconds())
+                continue
+            backoff.reset()
+            log_event(log, "certificate_renewed", expires=expires(self.home.certificate.read_bytes()))
+            await self._change_channel()
+
+    async def _change_channel(self) -> None:
+        # Transfers that are under way finish on the old connection.
+        retired, self._channel = self._channel, self._open_channel()
+        with suppress(ConnectionFailed):
+            asyncio.get_running_loop().create_task(retired.close(RETIRED_CHANNEL_SECONDS))
+
+    def _open_channel(self) -> grpc.aio.Channel:
+        return self.home.credentials().channel(self.address)
+
+
+async def _messages(outgoing: asyncio.Queue[SiteMessage]) -> AsyncIterator[session_pb2.SiteMessage]:
+    while True:
+        yield site_message_to_pb(await outgoing.get())

@@ -1,0 +1,110 @@
+"""Model bytes down, update bytes up, both resumable; one attempt each, the caller tries again."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import grpc
+
+from ..errors import CorruptTransfer, FoedusError, ProtocolError
+from ..files import sha256_file, storing, sync_folder
+from ..protos.channel import CHUNK_BYTES
+from ..protos.messages import Receipt
+from ..protos.status import from_rpc_error
+from ..protos.v1 import common_pb2, transfer_pb2, transfer_pb2_grpc
+from ..protos.wire import receipt_from_pb, upload_header_to_pb
+from .outbox import Parcel
+
+MODELS_KEPT = 3
+
+Moved = Callable[[int], None]
+
+
+async def download(channel: grpc.aio.Channel, folder: Path, sha256: str, num_bytes: int, moved: Moved) -> Path:
+    """The model file with this digest, fetched unless it is here; continues a broken download.
+
+    Raises:
+        CorruptTransfer: what came does not have the digest; it is removed.
+        FoedusError: what the server or the connection said.
+    """
+    path, partial = folder / sha256, folder / f"{sha256}.part"
+    if path.is_file():
+        path.touch()
+        return path
+    stub = transfer_pb2_grpc.TransferStub(channel)
+    with storing(f"receiving model {sha256[:12]}…"), partial.open("ab") as file:
+        digest = hashlib.sha256()
+        received = file.tell()
+        if received:
+            digest = hashlib.sha256(partial.read_bytes())
+        try:
+            async for chunk in stub.Download(transfer_pb2.DownloadRequest(sha256=sha256, offset=received)):
+                if chunk.offset != received or received + len(chunk.data) > num_bytes:
+                    raise ProtocolError(f"a chunk at byte {chunk.offset} does not fit the model's {num_bytes} bytes")
+                file.write(chunk.data)
+                digest.update(chunk.data)
+                received += len(chunk.data)
+                moved(len(chunk.data))
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+    if received != num_bytes or digest.hexdigest() != sha256:
+        partial.unlink(missing_ok=True)
+        raise CorruptTransfer(f"the model received does not have the digest {sha256[:12]}…")
+    partial.replace(path)
+    sync_folder(folder)
+    _forget_older(folder)
+    return path
+
+
+async def upload(channel: grpc.aio.Channel, parcel: Parcel, moved: Moved) -> Receipt:
+    """Send an update from where the server has it; its receipt.
+
+    Raises:
+        FoedusError: what the server or the connection said; the parcel can be sent again.
+    """
+    stub = transfer_pb2_grpc.TransferStub(channel)
+    resume: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def messages() -> AsyncIterator[transfer_pb2.UploadMessage]:
+        yield transfer_pb2.UploadMessage(header=upload_header_to_pb(parcel.header))
+        offset = await resume
+        with parcel.path.open("rb") as file:
+            file.seek(offset)
+            while data := file.read(CHUNK_BYTES):
+                yield transfer_pb2.UploadMessage(chunk=common_pb2.Chunk(offset=offset, data=data))
+                offset += len(data)
+                moved(len(data))
+
+    call = stub.Upload(messages())
+    try:
+        async for reply in call:
+            if reply.WhichOneof("body") == "receipt":
+                return receipt_from_pb(reply.receipt)
+            if resume.done() or reply.resume_offset > parcel.header.num_bytes:
+                raise ProtocolError(f"the server wants to resume at byte {reply.resume_offset}")
+            resume.set_result(reply.resume_offset)
+        raise CorruptTransfer("the server ended the upload without a receipt")
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error) from None
+    finally:
+        resume.cancel()
+        call.cancel()
+
+
+def intact(parcel: Parcel) -> bool:
+    """Whether the parcel's file still is what its header says."""
+    return parcel.path.is_file() and sha256_file(parcel.path) == parcel.header.sha256
+
+
+def worth_retrying(error: FoedusError) -> bool:
+    """Whether the same call may succeed later."""
+    return error.grpc_status in ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "DATA_LOSS", "INTERNAL")
+
+
+def _forget_older(folder: Path) -> None:
+    files = sorted((p for p in folder.iterdir() if p.is_file()), key=lambda p: p.stat().st_mtime, reverse=True)
+    for path in files[MODELS_KEPT:]:
+        path.unlink(missing_ok=True)

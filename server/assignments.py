@@ -1,0 +1,48 @@
+"""What a site is asked to do, rebuilt from the records whenever it has to be said (again)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..protos.messages import Assignment, Phase, Work
+from .federation import Federation
+from .records import Round, RoundState, Run, RunState, Verdict
+
+ASKING = {RoundState.COLLECTING: Phase.TRAIN, RoundState.COMMITTED: Phase.EVALUATE}
+
+
+def assignment(fed: Federation, run: Run, round: Round, phase: Phase) -> Assignment:
+    """The same words for every site of the cohort: nothing in them is personal."""
+    model_sha256 = round.base_sha256 if phase is Phase.TRAIN else round.model_sha256
+    assert model_sha256 is not None  # noqa: S101  (a committed round has a model)
+    return Assignment(
+        work=Work(run.id, round.number, phase),
+        run_name=run.name,
+        task=run.plan.task,
+        model_sha256=model_sha256,
+        model_bytes=fed.blobs.path(model_sha256).stat().st_size,
+        layout_sha256=fed.layout(model_sha256).digest,
+        training=run.plan.training,
+        cohort_size=len(fed.records.participations(run.id, round.number, phase)),
+        rounds=run.plan.rounds,
+        deadline_seconds=run.plan.cohort.deadline_seconds,
+        seed=run.plan.seed,
+        local_buffers=run.plan.aggregator.buffers == "local",
+    )
+
+
+def outstanding(fed: Federation, site: str) -> Iterator[Assignment]:
+    """All that a site was asked and has not answered, over all running runs."""
+    for run in fed.records.runs((RunState.RUNNING,)):
+        round = fed.records.last_round(run.id)
+        if round is None or round.state not in ASKING:
+            continue
+        phase = ASKING[round.state]
+        part = fed.records.participation(Work(run.id, round.number, phase), site)
+        if part is not None and part.verdict is Verdict.ASKED:
+            yield assignment(fed, run, round, phase)
+
+
+def may_fetch(fed: Federation, site: str, model_sha256: str) -> bool:
+    """Whether a model belongs to work that this site was given and that is not over."""
+    return any(work.model_sha256 == model_sha256 for work in outstanding(fed, site))

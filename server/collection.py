@@ -1,0 +1,82 @@
+"""One collection, as pure state: who was asked, who has answered, and whether it is over.
+
+Events in (asked, progress, settled, the passing of time), a decision out; no sockets, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+
+class State(Enum):
+    """What a collection has come to."""
+
+    OPEN = auto()
+    MET = auto()
+    MISSED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``wait_until`` is when an open collection must be looked at again, in monotonic seconds."""
+
+    state: State
+    silent: frozenset[str]
+    wait_until: float = float("inf")
+
+
+@dataclass(slots=True)
+class Collection:
+    """Collects from a cohort until ``target`` accepted answers, or until everybody still open is silent.
+
+    Progress is life: a site is silent once nothing of it has moved for ``deadline_seconds``. An
+    ended collection is met if at least ``quorum`` answers were accepted.
+    """
+
+    target: int
+    quorum: int
+    deadline_seconds: float
+    accepted: set[str] = field(default_factory=set)
+    _last_life: dict[str, float] = field(default_factory=dict)
+    _progress: dict[str, int] = field(default_factory=dict)
+
+    def ask(self, sites: Iterable[str], now: float) -> None:
+        """Sites have been asked."""
+        for site in sites:
+            self._last_life[site] = now
+
+    @property
+    def open_sites(self) -> frozenset[str]:
+        """Sites asked that have not settled."""
+        return frozenset(self._last_life)
+
+    @property
+    def progress(self) -> Mapping[str, int]:
+        """The furthest progress each site has reported."""
+        return self._progress
+
+    def moved(self, site: str, progress: int, now: float) -> None:
+        """A site reported progress; only growth counts as life."""
+        if site in self._last_life and progress > self._progress.get(site, -1):
+            self._progress[site] = progress
+            self._last_life[site] = now
+
+    def settle(self, site: str, *, accepted: bool) -> None:
+        """A site's answer was accepted, or it is out of this collection."""
+        self._last_life.pop(site, None)
+        if accepted:
+            self.accepted.add(site)
+
+    def decide(self, now: float) -> Decision:
+        """Whether the collection is over at time ``now``."""
+        silent = frozenset(s for s, life in self._last_life.items() if now - life >= self.deadline_seconds)
+        waiting = len(self._last_life) - len(silent)
+        count = len(self.accepted)
+        if count >= self.target or waiting == 0:
+            return Decision(State.MET if count >= self.quorum else State.MISSED, silent)
+        if count + waiting < self.quorum:
+            return Decision(State.MISSED, silent)
+        oldest = min(life for site, life in self._last_life.items() if site not in silent)
+        return Decision(State.OPEN, silent, oldest + self.deadline_seconds)

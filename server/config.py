@@ -1,0 +1,93 @@
+"""The server's settings and the layout of its home directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt
+
+from ..configuration import Settings
+from ..plan import Name
+
+DAY_SECONDS = 86_400.0
+
+
+class Limits(Settings):
+    """Bounds that hold whatever a caller asks for."""
+
+    max_model_bytes: PositiveInt = 64 << 30
+    calls_per_second: Annotated[float, Field(gt=0)] = 50.0
+    burst: PositiveInt = 200
+
+
+class ServerConfig(Settings):
+    """``server.toml``.
+
+    Attributes:
+        federation: the name in every certificate.
+        listen: the one address sites and operators dial.
+        address: the same as they see it; it goes into invitations.
+        hostnames: further names or IP addresses for the server's certificate.
+        web: where /livez, /readyz and /metrics listen, in the clear: keep it on loopback.
+        heartbeat_seconds: how often sites give a sign of life.
+        certificate_seconds: life of site, operator and server certificates; they renew themselves
+            after two thirds of it.
+        drain_seconds: how long SIGTERM waits for transfers that are under way.
+        reflection: serve gRPC reflection (to operators).
+    """
+
+    federation: Name
+    listen: str = "0.0.0.0:8443"
+    address: str
+    hostnames: tuple[str, ...] = ()
+    web: str = "127.0.0.1:8444"
+    heartbeat_seconds: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    certificate_seconds: Annotated[float, Field(ge=2)] = 7 * DAY_SECONDS
+    drain_seconds: Annotated[float, Field(ge=0)] = 20.0
+    reflection: bool = False
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    limits: Limits = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHome:
+    """Where everything of one server is."""
+
+    folder: Path
+
+    @property
+    def config(self) -> Path:
+        """The settings."""
+        return self.folder / "server.toml"
+
+    @property
+    def authority_key(self) -> Path:
+        """The federation's signing key."""
+        return self.folder / "authority.key"
+
+    @property
+    def authority(self) -> Path:
+        """The federation's root certificate."""
+        return self.folder / "authority.pem"
+
+    @property
+    def database(self) -> Path:
+        """The SQLite file."""
+        return self.folder / "state" / "foedus.db"
+
+    @property
+    def blobs(self) -> Path:
+        """Models."""
+        return self.folder / "state" / "blobs"
+
+    @property
+    def inbox(self) -> Path:
+        """Updates received."""
+        return self.folder / "state" / "inbox"
+
+    @property
+    def operator(self) -> Path:
+        """The first operator's credentials."""
+        return self.folder / "operator"

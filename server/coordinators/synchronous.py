@@ -1,0 +1,237 @@
+"""Synchronous rounds: a cohort trains from one model, and its updates become the next one.
+
+Every step is recorded before the next begins, so that a server killed anywhere finishes the same
+round with the updates it already has, and ends in the same model, byte for byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import QuorumNotMet, TooFewSites
+from ...modelfile import ModelFile
+from ...protos.messages import Outcome, Phase, Release, Work
+from ..aggregation import Step, rule_for, step_model
+from ..assignments import assignment
+from ..collection import Collection, Decision, State
+from ..federation import Federation
+from ..optimizers import optimizer_for
+from ..planner import needed, select, weighted_mean
+from ..records import Participation, Round, RoundState, Run, Verdict
+from ..update_file import UpdateFile
+
+
+async def run_round(fed: Federation, run: Run) -> Round:
+    """Advance the run by one model, taking up an unfinished round where it was left.
+
+    Raises:
+        RoundFailed: no model came of it; the run's model stands and the round may be tried again.
+    """
+    round = fed.records.last_round(run.id)
+    if round is None or round.state is RoundState.EVALUATED:
+        round = await open_round(fed, run, round)
+    elif round.state is RoundState.COLLECTING and round.reason:
+        round = await reopen_round(fed, run, round)
+    if round.state is RoundState.COLLECTING:
+        with _timed(fed, "collect"):
+            round = await collect_updates(fed, run, round)
+    if round.state is RoundState.CLOSED:
+        with _timed(fed, "aggregate"):
+            round = await commit_model(fed, run, round)
+    with _timed(fed, "evaluate"):
+        return await evaluate_model(fed, run, round)
+
+
+async def open_round(fed: Federation, run: Run, previous: Round | None) -> Round:
+    """Wait for enough sites, choose the cohort, record it."""
+    number = previous.number + 1 if previous else 1
+    base = previous.model_sha256 if previous and previous.model_sha256 else run.initial_sha256
+    optimizer = previous.optimizer_sha256 if previous else None
+    return await _plan(fed, run, number, 1, base, optimizer)
+
+
+async def reopen_round(fed: Federation, run: Run, failed: Round) -> Round:
+    """Another attempt at a round that failed: a new draw, from the same model."""
+    return await _plan(fed, run, failed.number, failed.attempt + 1, failed.base_sha256, failed.base_optimizer_sha256)
+
+
+async def _plan(fed: Federation, run: Run, number: int, attempt: int, base: str, optimizer: str | None) -> Round:
+    plan = run.plan
+    patience = fed.clock.monotonic() + (plan.cohort.patience_seconds or float("inf"))
+    while True:
+        available = fed.available(plan.task)
+        selection = select(plan.cohort, available, seed=plan.seed, round=number, attempt=attempt)
+        if selection is not None:
+            break
+        lack = f"waiting for {needed(plan.cohort)} sites with task {plan.task!r}, {len(available)} connected"
+        fed.records.explain_run(run.id, lack)
+        try:
+            async with asyncio.timeout(_remaining(patience, fed)):
+                await fed.sessions.change()
+        except TimeoutError:
+            raise TooFewSites(f"round {number}: {lack} after {plan.cohort.patience_seconds} s") from None
+    fed.records.explain_run(run.id, "")
+    round = fed.records.open_round(
+        run.id,
+        number,
+        cohort=selection.cohort,
+        target=selection.target,
+        quorum=selection.quorum,
+        base_sha256=base,
+        base_optimizer_sha256=optimizer,
+    )
+    fed.feed.publish("round_opened", run=run.id, round=number, detail=", ".join(selection.cohort))
+    return round
+
+
+async def collect_updates(fed: Federation, run: Run, round: Round) -> Round:
+    """Ask the cohort and wait until the round is over; fix which updates count."""
+    work = Work(run.id, round.number, Phase.TRAIN)
+    parts = fed.records.participations(run.id, round.number, Phase.TRAIN)
+    collection, decision = await _collect(fed, run, round, work, parts, target=round.target, quorum=round.quorum)
+    if decision.state is State.MISSED:
+        reason = _shortfall(fed, round, collection, decision)
+        fed.records.fail_round(run.id, round.number, reason)
+        fed.feed.publish("round_failed", run=run.id, round=round.number, detail=reason)
+        raise QuorumNotMet(reason)
+    still_open = sorted(collection.open_sites)
+    round = fed.records.close_round(run.id, round.number, absent=still_open)
+    if run.plan.cohort.late == "drop":
+        for site in still_open:
+            fed.sessions.send(site, Release(work, Outcome.LATE, f"round {round.number} has closed"))
+    fed.feed.publish("round_closed", run=run.id, round=round.number, detail=_listed("absent: ", still_open))
+    return round
+
+
+async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
+    """Combine the accepted updates into the next model and record it, in one transaction."""
+    parts = contributors(fed, run, round)
+    weights_N = rule_for(run.plan.aggregator).weights([p.num_examples for _, p in parts])
+    step = await asyncio.to_thread(_step, fed, run, round, parts, weights_N)
+    # No await from here to the commit: no other run may tidy up a model that no record names yet.
+    fed.blobs.adopt(step.model.path, step.model.sha256)
+    if step.state is not None:
+        fed.blobs.adopt(step.state.path, step.state.sha256)
+    round = fed.records.commit_round(
+        run.id,
+        round.number,
+        model_sha256=step.model.sha256,
+        optimizer_sha256=step.state.sha256 if step.state else None,
+        metrics=weighted_mean([(p.num_examples, dict(p.metrics)) for _, p in parts]),
+        contributors={p.site: float(weight) for (_, p), weight in zip(parts, weights_N, strict=True)},
+    )
+    work = Work(run.id, round.number, Phase.TRAIN)
+    for _, part in parts:
+        fed.sessions.send(part.site, Release(work, Outcome.COUNTED))
+    fed.blobs.keep_only(fed.records.blobs_in_use())
+    fed.inbox.forget_round(run.id, round.number - 1 if run.plan.cohort.late == "keep" else round.number)
+    fed.feed.publish("round_committed", run=run.id, round=round.number, metrics=round.training_metrics)
+    return round
+
+
+def _step(
+    fed: Federation, run: Run, round: Round, parts: list[tuple[int, Participation]], weights_N: npt.NDArray[np.float64]
+) -> Step:
+    model = ModelFile.open(fed.blobs.path(round.base_sha256))
+    updates = [UpdateFile.open(fed.inbox.update(run.id, number, p.site), model.layout) for number, p in parts]
+    attempt = secrets.token_hex(4)  # an interrupted attempt's thread may still be writing
+    return step_model(
+        model,
+        updates,
+        weights_N,
+        optimizer_for(run.plan.server_optimizer),
+        fed.blobs.path(round.base_optimizer_sha256) if round.base_optimizer_sha256 else None,
+        out=fed.blobs.scratch(f"{run.id}-{round.number}-{attempt}-model"),
+        state_out=fed.blobs.scratch(f"{run.id}-{round.number}-{attempt}-state"),
+        buffers=run.plan.aggregator.buffers,
+    )
+
+
+def contributors(fed: Federation, run: Run, round: Round) -> list[tuple[int, Participation]]:
+    """(round of origin, participation) of each update that counts, by site name.
+
+    A late update of the round before stands in for its site if that sent nothing newer.
+    """
+    found = {
+        p.site: (round.number, p)
+        for p in fed.records.participations(run.id, round.number, Phase.TRAIN)
+        if p.verdict is Verdict.ACCEPTED
+    }
+    if run.plan.cohort.late == "keep":
+        for p in fed.records.participations(run.id, round.number - 1, Phase.TRAIN):
+            if p.verdict is Verdict.LATE and p.sha256:
+                found.setdefault(p.site, (round.number - 1, p))
+    return [found[site] for site in sorted(found)]
+
+
+async def evaluate_model(fed: Federation, run: Run, round: Round) -> Round:
+    """Have every available site measure the new model, if this round is due for it."""
+    plan = run.plan.evaluation
+    due = plan.every and (round.number % plan.every == 0 or round.number == run.plan.rounds)
+    absent: list[str] = []
+    metrics: dict[str, float] = {}
+    if due:
+        if not fed.records.participations(run.id, round.number, Phase.EVALUATE):
+            fed.records.ask_evaluation(run.id, round.number, fed.available(run.plan.task))
+        work = Work(run.id, round.number, Phase.EVALUATE)
+        parts = fed.records.participations(run.id, round.number, Phase.EVALUATE)
+        collection, _ = await _collect(fed, run, round, work, parts, target=len(parts), quorum=0)
+        absent = sorted(collection.open_sites)
+        metrics = weighted_mean(
+            [
+                (p.num_examples, dict(p.metrics))
+                for p in fed.records.participations(run.id, round.number, Phase.EVALUATE)
+                if p.verdict is Verdict.ACCEPTED
+            ]
+        )
+    value = metrics.get(plan.metric)
+    improved = value is not None and plan.improves(value, run.best_value)
+    best = (round.model_sha256, value) if improved and round.model_sha256 and value is not None else None
+    round = fed.records.finish_evaluation(run.id, round.number, metrics=metrics, absent=absent, best=best)
+    fed.feed.publish("round_evaluated", run=run.id, round=round.number, metrics=metrics)
+    return round
+
+
+async def _collect(
+    fed: Federation, run: Run, round: Round, work: Work, parts: list[Participation], *, target: int, quorum: int
+) -> tuple[Collection, Decision]:
+    collection = Collection(target, quorum, run.plan.cohort.deadline_seconds)
+    collection.accepted.update(p.site for p in parts if p.verdict is Verdict.ACCEPTED)
+    asked = [p.site for p in parts if p.verdict is Verdict.ASKED]
+    collection.ask(asked, fed.clock.monotonic())
+    if asked:
+        order = assignment(fed, run, round, work.phase)
+        for site in asked:
+            fed.sessions.send(site, order)
+    return collection, await fed.collector.collect(work, collection)
+
+
+@contextmanager
+def _timed(fed: Federation, phase: str) -> Iterator[None]:
+    begun = fed.clock.monotonic()
+    yield
+    fed.metrics.phase_ended(phase, fed.clock.monotonic() - begun)
+
+
+def _remaining(until: float, fed: Federation) -> float | None:
+    return None if until == float("inf") else max(0.0, until - fed.clock.monotonic())
+
+
+def _shortfall(fed: Federation, round: Round, collection: Collection, decision: Decision) -> str:
+    parts = fed.records.participations(round.run, round.number, Phase.TRAIN)
+    said = [f"{p.site} {p.verdict} ({p.code}: {p.reason})" for p in parts if p.code]
+    return (
+        f"round {round.number}: {len(collection.accepted)} updates arrived, the quorum is {round.quorum}"
+        + _listed("; silent: ", sorted(decision.silent))
+        + _listed("; ", said)
+    )
+
+
+def _listed(before: str, items: list[str]) -> str:
+    return before + ", ".join(items) if items else ""

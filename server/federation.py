@@ -1,0 +1,56 @@
+"""Everything the server's parts share: built once at start, passed to whoever needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from ..clock import Clock
+from ..layout import Layout
+from ..modelfile import ModelFile
+from .blobs import Blobs, Inbox
+from .collector import Collector
+from .config import ServerConfig
+from .feed import Feed
+from .records import Records
+from .registry import Registry
+from .sessions import Sessions
+from .telemetry import Metrics
+
+
+def _nothing_to_hold(_run: str, _reason: str) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Federation:
+    """The server's state: what is recorded (records, registry, blobs, inbox) and what is live.
+
+    ``hold`` pauses a run because the server itself cannot go on with it (a full disk).
+    """
+
+    config: ServerConfig
+    clock: Clock
+    records: Records
+    registry: Registry
+    blobs: Blobs
+    inbox: Inbox
+    sessions: Sessions
+    collector: Collector
+    feed: Feed
+    metrics: Metrics
+    hold: Callable[[str, str], None] = field(default=_nothing_to_hold)
+
+    def layout(self, model_sha256: str) -> Layout:
+        """The layout of a stored model."""
+        return _layout(self.blobs.path(model_sha256))
+
+    def available(self, task: str) -> list[str]:
+        """Sites that are connected and offer a task."""
+        return self.sessions.offering(task)
+
+
+@lru_cache(maxsize=64)
+def _layout(path: Path) -> Layout:
+    return ModelFile.open(path).layout

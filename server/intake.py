@@ -1,0 +1,232 @@
+"""Updates on their way in: resumable, checked against their header, decided once and for good."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from ..errors import (
+    CorruptTransfer,
+    DiskFull,
+    FoedusError,
+    InvalidUpdate,
+    LayoutMismatch,
+    ProtocolError,
+    StaleRound,
+    StoreError,
+)
+from ..files import storing
+from ..layout import Layout
+from ..protos.messages import Receipt, UploadHeader
+from .federation import Federation
+from .records import Participation, Round, RoundState, Run, Verdict
+from .update_file import scan
+
+DISK_RESERVE_BYTES = 64 << 20
+
+
+@dataclass(slots=True, eq=False)
+class Incoming:
+    """One update in transit. ``received`` bytes are on the disk and hashed."""
+
+    site: str
+    header: UploadHeader
+    layout: Layout
+    late: bool
+    file: BinaryIO
+    received: int
+    digest: hashlib._Hash
+    replaced: bool = field(default=False)
+
+
+class Intake:
+    """Receives updates; for each, begin, then chunks, then finish."""
+
+    def __init__(self, fed: Federation) -> None:
+        self._fed = fed
+        self._incoming: dict[tuple[str, int, str], Incoming] = {}
+
+    def begin(self, site: str, header: UploadHeader) -> Incoming | Receipt:
+        """Open an upload where it was left, or say what has been decided already.
+
+        Raises:
+            StaleRound: the site was never asked for this.
+            DiskFull: there is no room for the update.
+        """
+        fed = self._fed
+        run = fed.records.run(header.run)
+        part = fed.records.participation(header.work, site)
+        round = fed.records.round(header.run, header.round)
+        if run.id != header.run or part is None or round is None:
+            raise StaleRound(f"{site} was not asked to train in {header.work}")
+        decided = _decided(part, header)
+        if decided is not None:
+            return decided
+        try:
+            layout = fed.layout(round.base_sha256)
+            late = self._check(run, round, header, layout)
+        except (StaleRound, LayoutMismatch, InvalidUpdate) as error:
+            return self._reject(site, header, error)
+        return self._open(site, header, layout, late=late)
+
+    def write(self, incoming: Incoming, offset: int, data: bytes) -> None:
+        """Append a chunk.
+
+        Raises:
+            ProtocolError: it does not continue where the last one ended, or exceeds the header's size.
+            StaleRound: the same site has begun again on another stream.
+            DiskFull: the chunk could not be stored; what came before stays.
+        """
+        if incoming.replaced:
+            raise StaleRound("the upload goes on in another stream of the same site")
+        if offset != incoming.received:
+            raise ProtocolError(f"a chunk starts at byte {offset}, expected {incoming.received}")
+        if offset + len(data) > incoming.header.num_bytes:
+            raise ProtocolError(f"more bytes came than the {incoming.header.num_bytes} announced")
+        with self._holding(incoming.header), storing(f"receiving the update of {incoming.site}"):
+            incoming.file.write(data)
+        incoming.digest.update(data)
+        incoming.received += len(data)
+        self._fed.collector.moved(incoming.site, incoming.header.work, incoming.received)
+
+    async def finish(self, incoming: Incoming) -> Receipt:
+        """Check the whole update and record the decision; the receipt may be sent after that.
+
+        Raises:
+            CorruptTransfer: the bytes are not the ones announced; the site must send them again.
+        """
+        fed, header, site = self._fed, incoming.header, incoming.site
+        partial = fed.inbox.partial(header.run, header.round, site, header.sha256)
+        self._close(incoming)
+        if incoming.received != header.num_bytes:
+            raise CorruptTransfer(f"the update ended after {incoming.received} of {header.num_bytes} bytes")
+        if incoming.digest.hexdigest() != header.sha256:
+            partial.unlink(missing_ok=True)
+            raise CorruptTransfer("the update's bytes do not have the digest announced", hint="send it again")
+        try:
+            await asyncio.to_thread(scan, incoming.layout, partial)
+        except InvalidUpdate as error:
+            partial.unlink(missing_ok=True)
+            return self._reject(site, header, error)
+        return self._accept(incoming)
+
+    def abandon(self, incoming: Incoming) -> None:
+        """The stream broke: what was received stays for the next attempt."""
+        self._close(incoming)
+
+    def _accept(self, incoming: Incoming) -> Receipt:
+        # No await in here: between looking at the round and recording the update nothing can close it.
+        fed, header, site = self._fed, incoming.header, incoming.site
+        part = fed.records.participation(header.work, site)
+        round = fed.records.round(header.run, header.round)
+        if part is None or round is None:
+            raise StaleRound(f"{header.work} is gone")
+        decided = _decided(part, header)
+        if decided is not None:
+            return decided
+        run = fed.records.run(header.run)
+        try:
+            late = self._check(run, round, header, incoming.layout)
+        except StaleRound as error:
+            return self._reject(site, header, error)
+        partial = fed.inbox.partial(header.run, header.round, site, header.sha256)
+        with storing(f"keeping the update of {site}"):
+            os.replace(partial, fed.inbox.update(header.run, header.round, site))
+        verdict = Verdict.LATE if late else Verdict.ACCEPTED
+        with self._holding(header):
+            fed.records.settle(header.work, site, verdict, upload=header)
+        fed.collector.settle(site, header.work, accepted=not late)
+        fed.metrics.update_decided(verdict)
+        fed.metrics.bytes_moved("up", header.num_bytes)
+        fed.feed.publish(f"update_{verdict}", run=header.run, round=header.round, site=site, metrics=header.metrics)
+        return Receipt(True)
+
+    def _check(self, run: Run, round: Round, header: UploadHeader, layout: Layout) -> bool:
+        """Whether the update, otherwise in order, is late."""
+        if run.state.terminal:
+            raise StaleRound(f"run {run.id} is {run.state}")
+        if header.model_sha256 != round.base_sha256:
+            raise StaleRound(
+                f"the update starts from model {header.model_sha256[:12]}…, round {round.number} from "
+                f"{round.base_sha256[:12]}…"
+            )
+        if header.layout_sha256 != layout.digest:
+            raise LayoutMismatch(
+                "the update's layout is not the run's", hint="train with the code of the initial model"
+            )
+        if header.num_bytes != layout.update_bytes:
+            raise LayoutMismatch(f"the update has {header.num_bytes} bytes, its layout needs {layout.update_bytes}")
+        if round.state is RoundState.COLLECTING:
+            return False
+        newest = self._fed.records.last_round(run.id)
+        if run.plan.cohort.late == "keep" and newest is not None and round.number >= newest.number - 1:
+            return True
+        raise StaleRound(f"round {round.number} has closed, and late updates are dropped")
+
+    def _open(self, site: str, header: UploadHeader, layout: Layout, *, late: bool) -> Incoming:
+        fed = self._fed
+        key = (header.run, header.round, site)
+        earlier = self._incoming.pop(key, None)
+        if earlier is not None:
+            earlier.replaced = True
+            earlier.file.close()
+        with self._holding(header):
+            free = shutil.disk_usage(fed.inbox.folder).free
+            if free < header.num_bytes + min(DISK_RESERVE_BYTES, header.num_bytes):
+                raise DiskFull(
+                    f"an update of {header.num_bytes} bytes does not fit into the {free} bytes left on the disk",
+                    hint="free some space; the run can then be resumed",
+                )
+            received, digest = fed.inbox.open_partial(header.run, header.round, site, header.sha256)
+            path = fed.inbox.partial(header.run, header.round, site, header.sha256)
+            with storing(f"receiving the update of {site}"):
+                file = path.open("ab", buffering=0)
+        incoming = Incoming(site, header, layout, late, file, received, digest)
+        self._incoming[key] = incoming
+        return incoming
+
+    def _close(self, incoming: Incoming) -> None:
+        incoming.file.close()
+        key = (incoming.header.run, incoming.header.round, incoming.site)
+        if self._incoming.get(key) is incoming:
+            del self._incoming[key]
+
+    def _reject(self, site: str, header: UploadHeader, error: FoedusError) -> Receipt:
+        fed = self._fed
+        verdict = Verdict.LATE if isinstance(error, StaleRound) else Verdict.REJECTED
+        fed.records.settle(header.work, site, verdict, code=error.code, reason=str(error))
+        fed.collector.settle(site, header.work, accepted=False)
+        fed.metrics.update_decided(verdict, error.code)
+        fed.feed.publish(f"update_{verdict}", run=header.run, round=header.round, site=site, detail=str(error))
+        return Receipt(False, error.code, str(error))
+
+    def _holding(self, header: UploadHeader) -> _Holding:
+        return _Holding(self._fed, header.run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Holding:
+    """Pauses the run when the server cannot store what belongs to it."""
+
+    fed: Federation
+    run: str
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, StoreError):
+            self.fed.hold(self.run, str(error))
+
+
+def _decided(part: Participation, header: UploadHeader) -> Receipt | None:
+    if part.verdict in (Verdict.ACCEPTED, Verdict.LATE) and part.sha256 is not None:
+        if part.sha256 == header.sha256:
+            return Receipt(True)
+        return Receipt(False, StaleRound.__name__, "another update of the same site was already accepted")
+    if part.verdict in (Verdict.REJECTED, Verdict.REFUSED, Verdict.LATE):
+        return Receipt(False, part.code or StaleRound.__name__, part.reason or f"the site was {part.verdict}")
+    return None

@@ -1,0 +1,220 @@
+"""Who belongs to the federation: invitations, members (sites and operators) and their states.
+
+invited → pending → active ⇄ suspended → revoked. A revoked name can be invited again; its old
+certificates stay refused because a member is known by its key.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..clock import Clock
+from ..errors import AccessDenied, NotApproved, NotFound, RunStateError, TokenRefused
+from ..privacy.certificates import Identity, Role
+from ..privacy.secrets import Secret, matches, new_token, token_hash
+from .journal import append_event
+from .store import Store
+
+
+class MemberState(StrEnum):
+    """Where a member stands."""
+
+    INVITED = "invited"
+    PENDING = "pending"
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    REVOKED = "revoked"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A site or an operator. ``key_sha256`` is what people compare by telephone."""
+
+    name: str
+    role: Role
+    state: MemberState
+    request_pem: str
+    key_sha256: str
+    origin: str
+    certificate_expires: float | None
+    last_seen: float | None
+
+
+_CHANGES = {
+    "approve": (MemberState.ACTIVE, (MemberState.PENDING, MemberState.SUSPENDED)),
+    "suspend": (MemberState.SUSPENDED, (MemberState.ACTIVE,)),
+    "revoke": (MemberState.REVOKED, (MemberState.PENDING, MemberState.ACTIVE, MemberState.SUSPENDED)),
+}
+
+
+class Registry:
+    """Queries and named transactions over members; every change is journalled with it."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def members(self) -> list[Member]:
+        """Every member, and every open invitation as a member in state invited."""
+        rows = self._store.query("SELECT * FROM members ORDER BY role DESC, name")
+        known = [_member(row) for row in rows]
+        names = {(member.role, member.name) for member in known}
+        invited = self._store.query(
+            "SELECT * FROM invitations WHERE key_sha256 IS NULL AND expires > ? ORDER BY name", self._clock.now()
+        )
+        waiting = {(row["role"], row["name"]): row for row in invited if (row["role"], row["name"]) not in names}
+        return known + [
+            Member(row["name"], row["role"], MemberState.INVITED, "", "", "", None, None) for row in waiting.values()
+        ]
+
+    def member(self, role: str, name: str) -> Member:
+        """One member.
+
+        Raises:
+            NotFound: there is none of this role and name.
+        """
+        rows = self._store.query("SELECT * FROM members WHERE role = ? AND name = ?", role, name)
+        if not rows:
+            raise NotFound(f"there is no {role} {name!r}", hint="'foedus server sites ls' lists them")
+        return _member(rows[0])
+
+    def invite(self, name: str, role: Role, *, lifetime_seconds: float, approved: bool) -> tuple[Secret, float]:
+        """Make a one-time secret for a name; the secret, and when it expires.
+
+        Raises:
+            RunStateError: the name belongs to a living member.
+        """
+        secret, expires = new_token(), self._clock.now() + lifetime_seconds
+        taken = self._store.query(
+            "SELECT state FROM members WHERE role = ? AND name = ? AND state <> 'revoked'", role, name
+        )
+        if taken:
+            raise RunStateError(
+                f"there already is a {role} {name!r}, {taken[0]['state']}", hint="revoke it first, or take another name"
+            )
+        with self._store.transaction(f"inviting {name}") as db:
+            db.execute(
+                "INSERT INTO invitations VALUES (?, ?, ?, ?, ?, NULL)",
+                (token_hash(secret), name, role, int(approved), expires),
+            )
+            self._event(db, f"{role}_invited", name=name, approved=approved, expires=expires)
+        return secret, expires
+
+    def redeem(self, secret: Secret, *, request_pem: str, key_sha256: str, origin: str) -> Member:
+        """Use an invitation with a key. With the same key it may be used again, to fetch the decision.
+
+        Raises:
+            TokenRefused: unknown, expired, or already used with another key.
+            NotApproved: the member has been suspended or revoked meanwhile.
+        """
+        found = self._find_invitation(secret)
+        name, role = found["name"], found["role"]
+        if found["key_sha256"] is None:
+            if found["expires"] <= self._clock.now():
+                raise TokenRefused(f"the invitation of {name!r} has expired", hint="ask the operator for a new one")
+            state = MemberState.ACTIVE if found["approved"] else MemberState.PENDING
+            with self._store.transaction(f"enrolling {name}") as db:
+                db.execute(
+                    "UPDATE invitations SET key_sha256 = ? WHERE secret_sha256 = ?", (key_sha256, token_hash(secret))
+                )
+                db.execute(
+                    "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?, NULL, NULL)",
+                    (name, role, state, request_pem, key_sha256, origin),
+                )
+                self._event(db, f"{role}_joined", name=name, key=key_sha256, origin=origin, state=state)
+        elif found["key_sha256"] != key_sha256:
+            raise TokenRefused(
+                f"the invitation of {name!r} was already used with another key",
+                hint="if that was not you, tell the operator at once; ask for a new invitation",
+            )
+        member = self.member(role, name)
+        if member.key_sha256 != key_sha256:
+            raise TokenRefused(f"{name!r} has joined again with a newer invitation", hint="use that one's home folder")
+        if member.state in (MemberState.SUSPENDED, MemberState.REVOKED):
+            raise NotApproved(f"{role} {name!r} is {member.state}", hint="ask the operator")
+        return member
+
+    def change(self, role: str, name: str, action: str) -> Member:
+        """Approve, suspend or revoke a member.
+
+        Raises:
+            NotFound: no such member.
+            RunStateError: its state does not allow the action, or the action is unknown.
+        """
+        if action not in _CHANGES:
+            raise RunStateError(f"{action!r:.40} is not one of {', '.join(_CHANGES)}")
+        to, allowed = _CHANGES[action]
+        member = self.member(role, name)
+        if member.state not in allowed:
+            raise RunStateError(f"{role} {name!r} is {member.state}, so it cannot be made {to}")
+        with self._store.transaction(f"making {name} {to}") as db:
+            db.execute("UPDATE members SET state = ? WHERE role = ? AND name = ?", (to, role, name))
+            self._event(db, f"{role}_{to}", name=name)
+        return self.member(role, name)
+
+    def authorise(self, identity: Identity, key_sha256: str) -> None:
+        """Let an authenticated caller in, if it is an active member with this very key.
+
+        Raises:
+            AccessDenied, NotApproved: it is not.
+        """
+        try:
+            member = self.member(identity.role, identity.name)
+        except NotFound:
+            raise AccessDenied(f"{identity.role} {identity.name!r} is not a member of this federation") from None
+        if member.state is not MemberState.ACTIVE:
+            raise NotApproved(f"{identity.role} {identity.name!r} is {member.state}", hint="ask the operator")
+        if member.key_sha256 != key_sha256:
+            raise AccessDenied(f"{identity.role} {identity.name!r} has enrolled again with another key")
+
+    def certified(self, role: str, name: str, *, key_sha256: str, expires: float) -> None:
+        """Note the certificate a member was last given, and the key in it."""
+        with self._store.transaction(f"certifying {name}") as db:
+            db.execute(
+                "UPDATE members SET key_sha256 = ?, certificate_expires = ? WHERE role = ? AND name = ?",
+                (key_sha256, expires, role, name),
+            )
+            self._event(db, f"{role}_certified", name=name, key=key_sha256, expires=expires)
+
+    def add(self, name: str, role: Role, *, key_sha256: str, expires: float) -> None:
+        """Record a member made on the server itself (its first operator)."""
+        with self._store.transaction(f"adding {name}") as db:
+            db.execute(
+                "INSERT OR REPLACE INTO members VALUES (?, ?, 'active', '', ?, 'this machine', ?, NULL)",
+                (name, role, key_sha256, expires),
+            )
+            self._event(db, f"{role}_added", name=name, key=key_sha256)
+
+    def saw(self, name: str, when: float) -> None:
+        """Note when a site was last connected."""
+        with self._store.transaction(f"noting {name}") as db:
+            db.execute("UPDATE members SET last_seen = ? WHERE role = 'site' AND name = ?", (when, name))
+
+    def _find_invitation(self, secret: Secret) -> sqlite3.Row:
+        # Every stored hash is compared, each in constant time: how long this takes says nothing
+        # about which one came near.
+        found = None
+        for row in self._store.query("SELECT * FROM invitations"):
+            if matches(secret, row["secret_sha256"]):
+                found = row
+        if found is None:
+            raise TokenRefused("the server does not know this invitation", hint="ask the operator for a new one")
+        return found
+
+    def _event(self, db: sqlite3.Connection, event: str, /, **fields: object) -> None:
+        append_event(db, self._clock.now(), event, fields)
+
+
+def _member(row: sqlite3.Row) -> Member:
+    return Member(
+        name=row["name"],
+        role=row["role"],
+        state=MemberState(row["state"]),
+        request_pem=row["request_pem"],
+        key_sha256=row["key_sha256"],
+        origin=row["origin"],
+        certificate_expires=row["certificate_expires"],
+        last_seen=row["last_seen"],
+    )

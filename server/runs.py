@@ -1,0 +1,196 @@
+"""Runs: rounds until the plan is done, each run driven by one task that may be interrupted anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ..errors import FoedusError, RoundFailed, RunStateError, StoreError
+from ..files import sha256_file
+from ..logs import log_event
+from ..protos.messages import Outcome, Phase, Release, Work
+from .assignments import ASKING
+from .coordinators.synchronous import run_round
+from .federation import Federation
+from .records import ALIVE, Round, RoundState, Run, RunState, Verdict
+
+log = logging.getLogger(__name__)
+
+
+class Runs:
+    """Starts, pauses, resumes and stops runs. What a run has reached is in the records alone."""
+
+    def __init__(self, fed: Federation) -> None:
+        self._fed = fed
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        fed.hold = self.hold
+
+    def recover(self) -> None:
+        """Take up every run that was alive when the server ended."""
+        for run in self._fed.records.runs((RunState.QUEUED, RunState.RUNNING)):
+            self._drive(run.id)
+
+    def start(self, run: Run) -> None:
+        """Begin a run that was just created."""
+        self._drive(run.id)
+
+    async def pause(self, id: str, reason: str = "paused by an operator") -> Run:
+        """Stop advancing; work in progress at the sites is still accepted.
+
+        Raises:
+            RunStateError: the run is not running.
+        """
+        run = self._fed.records.move_run(id, RunState.PAUSED, allowed=(RunState.RUNNING,), reason=reason)
+        await self._interrupt(id)
+        self._publish(run)
+        return run
+
+    def resume(self, id: str) -> Run:
+        """Go on where a paused run was left.
+
+        Raises:
+            RunStateError: the run is not paused.
+        """
+        run = self._fed.records.move_run(id, RunState.RUNNING, allowed=(RunState.PAUSED,))
+        self._publish(run)
+        self._drive(id)
+        return run
+
+    async def stop(self, id: str) -> Run:
+        """End a run for good; its last model stays.
+
+        Raises:
+            RunStateError: it has already ended.
+        """
+        run = self._fed.records.move_run(id, RunState.STOPPED, allowed=ALIVE, reason="stopped by an operator")
+        await self._interrupt(id)
+        self._release(run, Outcome.CANCELLED, "the run was stopped")
+        self._publish(run)
+        return run
+
+    def hold(self, id: str, reason: str) -> None:
+        """Pause a run that the server itself cannot go on with, such as on a full disk."""
+        task = self._tasks.pop(id, None)
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+        try:
+            run = self._fed.records.move_run(id, RunState.PAUSED, allowed=(RunState.RUNNING,), reason=reason)
+        except RunStateError:
+            return
+        except StoreError as error:
+            # Not even the pause could be recorded: after a restart the run goes on by itself.
+            log_event(log, "run_held", logging.ERROR, error, run=id, cause=reason)
+            return
+        self._publish(run)
+
+    async def drain(self) -> None:
+        """Stop driving every run, leaving each where a restart takes it up."""
+        for id in list(self._tasks):
+            await self._interrupt(id)
+
+    @property
+    def num_active(self) -> int:
+        """How many runs are being driven."""
+        return len(self._tasks)
+
+    def _drive(self, id: str) -> None:
+        task = asyncio.create_task(self._run(id), name=f"run {id}")
+        self._tasks[id] = task
+
+        def forget(done: asyncio.Task[None]) -> None:
+            if self._tasks.get(id) is done:
+                del self._tasks[id]
+
+        task.add_done_callback(forget)
+
+    async def _interrupt(self, id: str) -> None:
+        task = self._tasks.pop(id, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _run(self, id: str) -> None:
+        try:
+            run = self._fed.records.run(id)
+            if run.state is RunState.QUEUED:
+                run = self._fed.records.move_run(id, RunState.RUNNING, allowed=(RunState.QUEUED,))
+                self._publish(run)
+            await self._advance(run)
+        except RunStateError:
+            return  # somebody decided otherwise meanwhile, and that stands
+        except StoreError as error:
+            self.hold(id, str(error))
+        except FoedusError as error:
+            self._end(id, RunState.FAILED, str(error))
+        except Exception as error:  # noqa: BLE001  (a bug must not lose the run)
+            log_event(log, "run_broke", logging.ERROR, error, run=id)
+            self.hold(id, "an internal error; the server's log has the details")
+
+    async def _advance(self, run: Run) -> None:
+        while run.state is RunState.RUNNING:
+            last = self._fed.records.last_round(run.id)
+            if last is not None and _is_final(run, last):
+                self._end(run.id, RunState.FINISHED, "")
+                return
+            begun = self._fed.clock.monotonic()
+            try:
+                await run_round(self._fed, run)
+            except RoundFailed as error:
+                self._fed.metrics.round_ended("failed", self._fed.clock.monotonic() - begun)
+                self._after_failure(run, error)
+            else:
+                self._fed.metrics.round_ended("committed", self._fed.clock.monotonic() - begun)
+            run = self._fed.records.run(run.id)
+
+    def _after_failure(self, run: Run, error: RoundFailed) -> None:
+        failed = self._fed.records.last_round(run.id)
+        if failed is None or failed.state is not RoundState.COLLECTING:
+            raise error
+        if failed.attempt > run.plan.max_failed_rounds:
+            raise error
+
+    def _end(self, id: str, state: RunState, reason: str) -> None:
+        run = self._fed.records.move_run(id, state, allowed=(RunState.RUNNING,), reason=reason)
+        self._release(run, Outcome.CANCELLED, reason)
+        self._publish(run)
+
+    def _release(self, run: Run, outcome: Outcome, reason: str) -> None:
+        round = self._fed.records.last_round(run.id)
+        self._fed.inbox.forget_run(run.id)
+        if round is None or round.state not in ASKING:
+            return
+        work = Work(run.id, round.number, ASKING[round.state])
+        for part in self._fed.records.participations(run.id, round.number, work.phase):
+            if part.verdict in (Verdict.ASKED, Verdict.ACCEPTED):
+                self._fed.sessions.send(part.site, Release(work, outcome, reason))
+
+    def _publish(self, run: Run) -> None:
+        self._fed.feed.publish(f"run_{run.state}", run=run.id, detail=run.reason)
+
+
+def _is_final(run: Run, round: Round) -> bool:
+    if round.state is not RoundState.EVALUATED:
+        return False
+    value = round.evaluation_metrics.get(run.plan.evaluation.metric)
+    return round.number >= run.plan.rounds or (value is not None and run.plan.evaluation.reached(value))
+
+
+def verify_inbox(fed: Federation) -> None:
+    """Make records and files agree after a crash: what was lost is asked for again.
+
+    An update is durable at its site until the round is committed, so the server need not force
+    every update to the disk; here it finds out whether one went missing.
+    """
+    kept: set[tuple[str, int]] = set()
+    for run in fed.records.runs(ALIVE):
+        for round in fed.records.rounds(run.id)[-2:]:
+            kept.add((run.id, round.number))
+            if round.state not in (RoundState.COLLECTING, RoundState.CLOSED):
+                continue
+            for part in fed.records.participations(run.id, round.number, Phase.TRAIN):
+                path = fed.inbox.update(run.id, round.number, part.site)
+                if part.verdict is Verdict.ACCEPTED and not (path.is_file() and sha256_file(path) == part.sha256):
+                    fed.records.ask_again(Work(run.id, round.number, Phase.TRAIN), part.site)
+    for run_id, number in list(fed.inbox.rounds()):
+        if (run_id, number) not in kept:
+            fed.inbox.forget_round(run_id, number)

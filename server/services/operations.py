@@ -1,0 +1,244 @@
+"""What operators do: runs, sites, the server itself."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from ... import __version__
+from ...configuration import validate_json
+from ...errors import (
+    ConfigError,
+    CorruptTransfer,
+    DiskFull,
+    Draining,
+    FoedusError,
+    MessageTooLarge,
+    NotFound,
+    ProtocolError,
+    RunStateError,
+)
+from ...files import storing
+from ...modelfile import ModelFile
+from ...plan import Plan
+from ...privacy.certificates import Identity
+from ...protos.invitation import Invitation
+from ...protos.v1 import common_pb2, operations_pb2, operations_pb2_grpc
+from ...protos.wire import digest
+from .. import views
+from ..access import Context
+from ..authority import Authority
+from ..federation import Federation
+from ..records import Run
+from ..registry import MemberState
+from ..runs import Runs
+from .transfer import STALL_SECONDS, chunks
+
+MAX_PLAN_BYTES = 256 << 10
+MAX_INVITATION_SECONDS = 30 * 86_400.0
+
+
+class OperationsService(operations_pb2_grpc.OperationsServicer):
+    """For operators only; ``access`` sees to that."""
+
+    def __init__(self, fed: Federation, runs: Runs, authority: Authority, drain: Callable[[], None]) -> None:
+        self._fed = fed
+        self._runs = runs
+        self._authority = authority
+        self._drain = drain
+        self.draining = False
+
+    # Runs
+
+    async def SubmitRun(
+        self, request_iterator: AsyncIterator[operations_pb2.SubmitMessage], context: Context
+    ) -> operations_pb2.Run:
+        """Check the plan, take the initial model, create the run and start it."""
+        if self.draining:
+            raise Draining("the server is draining and takes no new run", hint="submit again after the restart")
+        first = await anext(request_iterator, None)
+        if first is None or first.WhichOneof("body") != "header":
+            raise ProtocolError("a submission begins with its header")
+        header = first.header
+        if len(header.plan_json) > MAX_PLAN_BYTES:
+            raise MessageTooLarge(f"the plan has {len(header.plan_json)} bytes, at most {MAX_PLAN_BYTES} are taken")
+        plan = validate_json(Plan, header.plan_json, "the plan")
+        sha256 = digest(header.model_sha256, "model_sha256")
+        scratch = self._fed.blobs.scratch(f"submitted-{secrets.token_hex(6)}")
+        try:
+            await self._receive(scratch, header.model_bytes, sha256, request_iterator)
+            await asyncio.to_thread(_check_model, scratch)
+            self._fed.blobs.adopt(scratch, sha256)
+            run = self._fed.records.create_run(plan, sha256)
+        finally:
+            with suppress(OSError):
+                scratch.unlink(missing_ok=True)
+        self._fed.feed.publish("run_queued", run=run.id, detail=run.name)
+        self._runs.start(run)
+        return views.run(self._fed, run)
+
+    async def _receive(
+        self, scratch: Path, size: int, sha256: str, requests: AsyncIterator[operations_pb2.SubmitMessage]
+    ) -> None:
+        limit = self._fed.config.limits.max_model_bytes
+        if size > limit:
+            raise MessageTooLarge(f"the model has {size} bytes, this server takes at most {limit}")
+        if shutil.disk_usage(scratch.parent).free < 2 * size:
+            raise DiskFull(f"a model of {size} bytes does not fit on the server's disk")
+        seen, received = hashlib.sha256(), 0
+        with storing("storing the initial model"), scratch.open("wb") as file:
+            while received < size:
+                try:
+                    async with asyncio.timeout(STALL_SECONDS):
+                        message = await anext(requests, None)
+                except TimeoutError:
+                    raise ProtocolError(f"no chunk came for {STALL_SECONDS:g} s") from None
+                if message is None or message.WhichOneof("body") != "chunk":
+                    raise CorruptTransfer(f"the model ended after {received} of {size} bytes")
+                data = message.chunk.data
+                if message.chunk.offset != received or received + len(data) > size:
+                    raise CorruptTransfer(f"a chunk at byte {message.chunk.offset} does not fit the model")
+                file.write(data)
+                seen.update(data)
+                received += len(data)
+        if seen.hexdigest() != sha256:
+            raise CorruptTransfer("the model's bytes do not have the digest announced", hint="submit it again")
+
+    async def ListRuns(self, request: operations_pb2.ListRunsRequest, context: Context) -> operations_pb2.ListRunsReply:
+        """Every run, oldest first."""
+        return operations_pb2.ListRunsReply(runs=[views.run(self._fed, run) for run in self._fed.records.runs()])
+
+    async def ShowRun(self, request: operations_pb2.RunRequest, context: Context) -> operations_pb2.Run:
+        """One run with its rounds."""
+        return views.run_with_rounds(self._fed, self._fed.records.run(request.run))
+
+    async def WatchRun(
+        self, request: operations_pb2.RunRequest, context: Context
+    ) -> AsyncIterator[operations_pb2.RunEvent]:
+        """First the run as it stands, then its events, until it ends."""
+        fed = self._fed
+        run = fed.records.run(request.run)
+        happenings = fed.feed.watch()
+        # The watch begins before the snapshot is taken, so that nothing falls between the two.
+        following = asyncio.ensure_future(anext(happenings, None))
+        await asyncio.sleep(0)
+        run = fed.records.run(run.id)
+        try:
+            yield operations_pb2.RunEvent(
+                unix_seconds=fed.clock.now(), name="watch_began", run=views.run_with_rounds(fed, run)
+            )
+            while not run.state.terminal:
+                happening = await following
+                if happening is None:
+                    return
+                following = asyncio.ensure_future(anext(happenings, None))
+                if happening.run in ("", run.id):
+                    run = fed.records.run(run.id)
+                    yield views.happening(fed, run, happening)
+        finally:
+            following.cancel()
+
+    async def ChangeRun(self, request: operations_pb2.ChangeRunRequest, context: Context) -> operations_pb2.Run:
+        """Pause, resume or stop a run."""
+        run = self._fed.records.run(request.run)
+        changed: Run
+        match request.action:
+            case "pause":
+                changed = await self._runs.pause(run.id)
+            case "resume":
+                if self.draining:
+                    raise Draining("the server is draining and resumes no run")
+                changed = self._runs.resume(run.id)
+            case "stop":
+                changed = await self._runs.stop(run.id)
+            case _:
+                raise RunStateError(f"{request.action!r:.40} is not one of pause, resume, stop")
+        return views.run(self._fed, changed)
+
+    async def FetchModel(
+        self, request: operations_pb2.FetchModelRequest, context: Context
+    ) -> AsyncIterator[common_pb2.Chunk]:
+        """A run's last, best or initial model."""
+        run = views.run(self._fed, self._fed.records.run(request.run))
+        found = {"last": run.last_sha256, "best": run.best_sha256, "initial": run.initial_sha256}
+        if request.which not in found:
+            raise ConfigError(f"{request.which!r:.40} is not one of last, best, initial")
+        if not found[request.which]:
+            raise NotFound(f"run {run.id} has no {request.which} model yet")
+        async for chunk in chunks(self._fed.blobs.path(found[request.which])):
+            yield chunk
+
+    # Members
+
+    async def Invite(self, request: operations_pb2.InviteRequest, context: Context) -> operations_pb2.InviteReply:
+        """A one-line invitation for a site or a further operator."""
+        if request.role not in ("site", "operator"):
+            raise ConfigError(f"{request.role!r:.40} is not one of site, operator")
+        if not 0 < request.lifetime_seconds <= MAX_INVITATION_SECONDS:
+            raise ConfigError(
+                f"an invitation cannot last {request.lifetime_seconds:g} s, at most {MAX_INVITATION_SECONDS:g}"
+            )
+        identity = Identity(self._fed.config.federation, "site" if request.role == "site" else "operator", request.name)
+        secret, expires = self._fed.registry.invite(
+            identity.name, identity.role, lifetime_seconds=request.lifetime_seconds, approved=request.approved
+        )
+        invitation = Invitation(
+            address=self._fed.config.address,
+            name=identity.name,
+            role=identity.role,
+            authority_pem=self._authority.certificate_pem,
+            secret=secret.reveal(),
+            expires=expires,
+        )
+        return operations_pb2.InviteReply(invitation=invitation.encode(), expires_unix_seconds=expires)
+
+    async def ListSites(
+        self, request: operations_pb2.ListSitesRequest, context: Context
+    ) -> operations_pb2.ListSitesReply:
+        """Every member of the federation."""
+        members = self._fed.registry.members()
+        return operations_pb2.ListSitesReply(sites=[views.member(self._fed, member) for member in members])
+
+    async def ChangeSite(self, request: operations_pb2.ChangeSiteRequest, context: Context) -> operations_pb2.Site:
+        """Approve, suspend or revoke a site; the last two take effect on its live session too."""
+        fed = self._fed
+        member = fed.registry.change("site", request.name, request.action)
+        fed.feed.publish(f"site_{member.state}", site=member.name)
+        if member.state in (MemberState.SUSPENDED, MemberState.REVOKED):
+            session = fed.sessions.get(member.name)
+            if session is not None:
+                session.end(f"the site was {member.state}")
+            fed.collector.drop(member.name)
+        if member.state is MemberState.REVOKED:
+            fed.metrics.site_gone(member.name)
+        return views.member(fed, member)
+
+    # The server
+
+    async def Status(self, request: operations_pb2.StatusRequest, context: Context) -> operations_pb2.StatusReply:
+        """How the server fares."""
+        return operations_pb2.StatusReply(
+            version=__version__,
+            federation=self._fed.config.federation,
+            draining=self.draining,
+            sites_connected=len(self._fed.sessions),
+            runs_active=self._runs.num_active,
+        )
+
+    async def Drain(self, request: operations_pb2.DrainRequest, context: Context) -> operations_pb2.DrainReply:
+        """As SIGTERM: no new work, everything under way is left where a restart takes it up."""
+        self._drain()
+        return operations_pb2.DrainReply()
+
+
+def _check_model(path: Path) -> None:
+    try:
+        model = ModelFile.open(path)
+        model.require_finite()
+    except FoedusError as error:
+        raise ConfigError(str(error).replace(str(path), "the initial model"), hint=error.hint) from None

@@ -1,0 +1,147 @@
+"""The control stream to each site."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from ... import __version__
+from ...errors import AccessDenied, CertificateExpired, FoedusError, ProtocolError, StaleRound, VersionMismatch
+from ...protos.messages import Evaluation, Heartbeat, Hello, Phase, Refusal, Welcome
+from ...protos.v1 import session_pb2, session_pb2_grpc
+from ...protos.wire import server_message_to_pb, site_message_from_pb
+from ..access import Access, Caller, Context, caller
+from ..assignments import outstanding
+from ..federation import Federation
+from ..records import Verdict
+from ..sessions import LiveSession
+
+SILENCE_SECONDS = 60.0
+
+
+class SessionService(session_pb2_grpc.SessionServicer):
+    """One stream per site."""
+
+    def __init__(self, fed: Federation, access: Access) -> None:
+        self._fed = fed
+        self._access = access
+
+    async def Open(
+        self, request_iterator: AsyncIterator[session_pb2.SiteMessage], context: Context
+    ) -> AsyncIterator[session_pb2.ServerMessage]:
+        """Welcome the site, tell it what is outstanding, then carry messages both ways."""
+        fed, who = self._fed, caller.get()
+        hello = await _hello(request_iterator)
+        session = LiveSession(who.name, hello, since=fed.clock.now(), last_seen=fed.clock.now())
+        fed.sessions.open(session)
+        fed.feed.publish("site_connected", site=who.name)
+        session.send(Welcome(__version__, fed.config.federation, fed.clock.now(), fed.config.heartbeat_seconds))
+        for assignment in outstanding(fed, who.name):
+            session.send(assignment)
+        reader = asyncio.create_task(self._read(session, who, request_iterator))
+        expiry = asyncio.get_running_loop().call_later(
+            min(who.expires - fed.clock.now(), 1e6), session.end, CertificateExpired.__name__
+        )
+        try:
+            while (message := await session.outgoing.get()) is not None:
+                yield server_message_to_pb(message)
+            if reader.done() and not reader.cancelled() and (error := reader.exception()) is not None:
+                raise error
+            if session.closing:
+                raise _ended(session.closing)
+        finally:
+            expiry.cancel()
+            reader.cancel()
+            fed.sessions.close(session)
+            fed.registry.saw(who.name, fed.clock.now())
+            fed.feed.publish("site_disconnected", site=who.name, detail=session.closing)
+
+    async def _read(self, session: LiveSession, who: Caller, requests: AsyncIterator[session_pb2.SiteMessage]) -> None:
+        silence = max(SILENCE_SECONDS, 4 * self._fed.config.heartbeat_seconds)
+        try:
+            while True:
+                async with asyncio.timeout(silence):
+                    message = await anext(requests, None)
+                if message is None:
+                    return
+                self._access.throttle(who)
+                session.last_seen = self._fed.clock.now()
+                self._take(session, site_message_from_pb(message))
+        except TimeoutError:
+            session.closing = f"nothing heard for {silence:g} s"
+        finally:
+            session.end(session.closing)
+
+    def _take(self, session: LiveSession, message: Hello | Heartbeat | Refusal | Evaluation) -> None:
+        fed, site = self._fed, session.site
+        match message:
+            case Heartbeat(work, progress):
+                session.working_on = work
+                if work is not None:
+                    fed.collector.moved(site, work, progress)
+            case Refusal():
+                part = fed.records.participation(message.work, site)
+                if part is None:
+                    raise StaleRound(f"{site} was not asked for {message.work}")
+                if part.verdict is Verdict.ASKED:
+                    fed.records.settle(message.work, site, Verdict.REFUSED, code=message.code, reason=message.reason)
+                    fed.metrics.update_decided(Verdict.REFUSED, message.code)
+                    fed.feed.publish(
+                        "work_refused",
+                        run=message.work.run,
+                        round=message.work.round,
+                        site=site,
+                        detail=f"{message.code}: {message.reason}",
+                    )
+                fed.collector.settle(site, message.work, accepted=False)
+            case Evaluation():
+                self._evaluation(site, message)
+            case Hello():
+                raise ProtocolError("Hello was sent twice on one session")
+
+    def _evaluation(self, site: str, message: Evaluation) -> None:
+        fed, work = self._fed, message.work
+        part = fed.records.participation(work, site)
+        round = fed.records.round(work.run, work.round)
+        if work.phase is not Phase.EVALUATE or part is None or round is None:
+            raise StaleRound(f"{site} was not asked for {work}")
+        if part.verdict is not Verdict.ASKED:
+            return
+        if message.model_sha256 != round.model_sha256:
+            raise StaleRound(f"{site} evaluated another model than the one of {work}")
+        fed.records.settle(work, site, Verdict.ACCEPTED, num_examples=message.num_examples, metrics=message.metrics)
+        fed.collector.settle(site, work, accepted=True)
+
+
+async def _hello(requests: AsyncIterator[session_pb2.SiteMessage]) -> Hello:
+    try:
+        async with asyncio.timeout(SILENCE_SECONDS):
+            first = await anext(requests, None)
+    except TimeoutError:
+        first = None
+    if first is None:
+        raise ProtocolError("the session ended before Hello")
+    hello = site_message_from_pb(first)
+    if not isinstance(hello, Hello):
+        raise ProtocolError("a session begins with Hello")
+    if not compatible(__version__, hello.version):
+        raise VersionMismatch(
+            f"this server runs foedus {__version__}, the site {hello.version}: at most one minor version apart",
+            hint="upgrade the older of the two",
+        )
+    return hello
+
+
+def compatible(mine: str, theirs: str) -> bool:
+    """Whether two versions, "major.minor.patch", are at most one minor version apart."""
+    try:
+        (major, minor), (their_major, their_minor) = (map(int, v.split(".")[:2]) for v in (mine, theirs))
+    except ValueError:
+        return False
+    return major == their_major and abs(minor - their_minor) <= 1
+
+
+def _ended(reason: str) -> FoedusError:
+    if reason == CertificateExpired.__name__:
+        return CertificateExpired("the certificate of this session has expired", hint="reconnect with the renewed one")
+    return AccessDenied(reason) if reason.startswith("the site was") else ProtocolError(reason)

@@ -1,0 +1,101 @@
+"""Records as the messages that operators see."""
+
+from __future__ import annotations
+
+from ..protos.messages import Phase
+from ..protos.v1 import common_pb2, operations_pb2
+from .federation import Federation
+from .feed import Happening
+from .records import Participation, Round, Run
+from .registry import Member
+
+_PHASES = {Phase.TRAIN: common_pb2.PHASE_TRAIN, Phase.EVALUATE: common_pb2.PHASE_EVALUATE}
+
+
+def run(fed: Federation, record: Run) -> operations_pb2.Run:
+    """A run without its rounds."""
+    models = [(r.number, r.model_sha256) for r in fed.records.rounds(record.id) if r.model_sha256]
+    number, last = models[-1] if models else (0, record.initial_sha256)
+    return operations_pb2.Run(
+        id=record.id,
+        name=record.name,
+        state=record.state,
+        reason=record.reason,
+        plan_json=record.plan.model_dump_json(),
+        created_unix_seconds=record.created,
+        round=number,
+        initial_sha256=record.initial_sha256,
+        last_sha256=last,
+        best_sha256=record.best_sha256 or "",
+    )
+
+
+def run_with_rounds(fed: Federation, record: Run) -> operations_pb2.Run:
+    """A run with all its rounds and participations."""
+    message = run(fed, record)
+    message.rounds.extend(_round(fed, record, round) for round in fed.records.rounds(record.id))
+    return message
+
+
+def happening(fed: Federation, record: Run, happened: Happening) -> operations_pb2.RunEvent:
+    """An event of a run, with the run as it stands after it."""
+    return operations_pb2.RunEvent(
+        unix_seconds=happened.unix_seconds,
+        name=happened.name,
+        run=run(fed, record),
+        round=happened.round,
+        site=happened.site,
+        detail=happened.detail,
+        metrics=dict(happened.metrics),
+    )
+
+
+def member(fed: Federation, record: Member) -> operations_pb2.Site:
+    """A member, with what its live session adds."""
+    session = fed.sessions.get(record.name) if record.role == "site" else None
+    message = operations_pb2.Site(
+        name=record.name,
+        role=record.role,
+        state=record.state,
+        key_sha256=record.key_sha256,
+        origin=record.origin,
+        last_seen_unix_seconds=record.last_seen or 0.0,
+        certificate_expires_unix_seconds=record.certificate_expires or 0.0,
+        connected=session is not None,
+    )
+    if session is not None:
+        message.last_seen_unix_seconds = session.last_seen
+        message.tasks.extend(offer.name for offer in session.hello.tasks)
+        message.version = session.hello.version
+        message.clock_skew_seconds = session.hello.unix_seconds - session.since
+        message.working_on = str(session.working_on) if session.working_on else ""
+    return message
+
+
+def _round(fed: Federation, record: Run, round: Round) -> operations_pb2.Round:
+    message = operations_pb2.Round(
+        number=round.number,
+        state=round.state,
+        reason=round.reason,
+        model_sha256=round.model_sha256 or "",
+        started_unix_seconds=round.started,
+        finished_unix_seconds=round.finished or 0.0,
+        training_metrics=dict(round.training_metrics),
+        evaluation_metrics=dict(round.evaluation_metrics),
+    )
+    for phase in Phase:
+        parts = fed.records.participations(record.id, round.number, phase)
+        message.participations.extend(_participation(part) for part in parts)
+    return message
+
+
+def _participation(part: Participation) -> operations_pb2.Participation:
+    return operations_pb2.Participation(
+        site=part.site,
+        phase=_PHASES[part.phase],
+        verdict=part.verdict,
+        code=part.code,
+        reason=part.reason,
+        num_examples=part.num_examples,
+        metrics=dict(part.metrics),
+    )

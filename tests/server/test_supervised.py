@@ -1,0 +1,99 @@
+"""The server as a real process under a supervisor: readiness, watchdog, health pages, drain."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from foedus.clock import SystemClock
+from foedus.server.init import initialise
+
+PATIENCE_SECONDS = 60
+COMMAND = [sys.executable, "-c", "from foedus.cli import main; main()", "server", "up"]
+
+
+@dataclass
+class Supervised:
+    process: subprocess.Popen[str]
+    systemd: socket.socket
+    web: str
+
+    def reports(self, wanted: str) -> None:
+        """Wait for a report that begins with ``wanted``."""
+        while not self.systemd.recv(4096).decode().startswith(wanted):
+            pass
+
+    def get(self, page: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://{self.web}{page}", timeout=PATIENCE_SECONDS) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[Supervised]:
+    home = tmp_path / "home"
+    address, web = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    made = initialise(home, federation="trial", address=address, listen=address, clock=SystemClock())
+    with made.config.open("a") as config:
+        config.write(f'web = "{web}"\n')
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(PATIENCE_SECONDS)
+        environment = os.environ | {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000"}
+        environment.pop("WATCHDOG_PID", None)
+        with (tmp_path / "log").open("w") as log:
+            process = subprocess.Popen([*COMMAND, str(home)], env=environment, stderr=log, text=True)
+        try:
+            yield Supervised(process, systemd, web)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_supervised_life(supervised: Supervised, tmp_path: Path) -> None:
+    supervised.reports("READY=1")
+    supervised.reports("WATCHDOG=1")
+    assert supervised.get("/livez") == (200, "alive\n")
+    assert supervised.get("/readyz") == (200, "ready\n")
+    assert supervised.get("/nothing")[0] == 404
+    status, page = supervised.get("/metrics")
+    assert status == 200
+    assert re.search(r'^foedus_sites\{state="active"\} 0\.0$', page, re.MULTILINE), "operators are no sites"
+    assert 'foedus_rounds_total{outcome="committed"} 0.0' in page
+
+    supervised.process.send_signal(signal.SIGTERM)
+    supervised.reports("STOPPING=1")
+    assert supervised.process.wait(PATIENCE_SECONDS) == 0
+
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [line for line in lines if not line.startswith('{"time": ')] == [], "one JSON object a line"
+    assert any('"event": "server_started"' in line for line in lines)
+    assert any('"event": "server_stopped"' in line for line in lines)
+
+
+def test_a_taken_port_ends_it_with_the_status_that_is_not_retried(supervised: Supervised) -> None:
+    supervised.reports("READY=1")
+    home = Path(supervised.process.args[-1])  # type: ignore[index]
+    second = subprocess.run(
+        [*COMMAND, str(home)], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
+    assert second.returncode == 2, second.stderr
+    assert "Traceback" not in second.stderr
