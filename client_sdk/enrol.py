@@ -122,7 +122,7 @@ async def renew(channel: grpc.aio.Channel, home: SiteHome) -> bytes:
     present = home.credentials()
     identity = read_identity(present.certificate_pem)
     request = new_request(present.key_pem, identity.name).decode()
-    stub = enrolment_pb2_grpc.EnrolmentStub(channel)  # type: ignore[no-untyped-call]  # generated
+    stub = enrolment_pb2_grpc.EnrolmentStub(channel)
     try:
         reply = await stub.Renew(enrolment_pb2.RenewRequest(request_pem=request), timeout=CALL_SECONDS)
     except grpc.RpcError as error:
@@ -195,7 +195,7 @@ async def _ask(invitation: Invitation, request: enrolment_pb2.JoinRequest, clock
         certificate_pem=own_certificate,
     ) as channel:
         try:
-            stub = enrolment_pb2_grpc.EnrolmentStub(channel)  # type: ignore[no-untyped-call]  # generated
+            stub = enrolment_pb2_grpc.EnrolmentStub(channel)
             reply = await stub.Join(request, timeout=CALL_SECONDS)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None

@@ -49,7 +49,7 @@ _BARE: dict[grpc.StatusCode, type[FoedusError]] = {
     grpc.StatusCode.UNAVAILABLE: ServerUnreachable,
     grpc.StatusCode.UNIMPLEMENTED: VersionMismatch,
 }
-_HANDSHAKE_WORDS = ("certificate", "handshake", "ssl", "tls alert", "peer name")
+_HANDSHAKE_WORDS = ("certificate", "handshake", "ssl", "tls alert", "peer name", "verification")
 
 
 def to_status(error: FoedusError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:

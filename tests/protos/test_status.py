@@ -39,6 +39,7 @@ def test_long_messages_are_cut():
         ("UNAVAILABLE", "failed to connect to all addresses; connection refused", errors.ServerUnreachable),
         ("UNAVAILABLE", "Ssl handshake failed: CERTIFICATE_VERIFY_FAILED", errors.PeerUntrusted),
         ("UNAVAILABLE", "Peer name foedus.server is not in peer certificate", errors.PeerUntrusted),
+        ("UNAVAILABLE", "UNAUTHENTICATED: Hostname Verification Check failed.", errors.PeerUntrusted),
         ("DEADLINE_EXCEEDED", "Deadline Exceeded", errors.ServerUnreachable),
         ("CANCELLED", "Locally cancelled", errors.ConnectionFailed),
         ("RESOURCE_EXHAUSTED", "CLIENT: Received message larger than max (5 vs. 4)", errors.MessageTooLarge),
