@@ -26,7 +26,6 @@ from ..errors import (
 from ..files import private_folder, write, write_private
 from ..privacy.anonymous import anonymous_certificate
 from ..privacy.certificates import (
-    Identity,
     certifies,
     key_sha256,
     new_key_pem,
@@ -34,6 +33,7 @@ from ..privacy.certificates import (
     read_identity,
     verify_issued,
 )
+from ..privacy.identity import Identity
 from ..protos.channel import secure_channel
 from ..protos.invitation import Invitation
 from ..protos.status import from_rpc_error

@@ -17,7 +17,8 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from .certificates import Identity, issue, key_to_pem, new_key_pem, new_request, self_signed
+from .certificates import issue, key_to_pem, new_key_pem, new_request, self_signed
+from .identity import Identity
 
 _CONSTANT: Final = b"foedus/anonymous-authority/1: this key is public and proves nothing"
 _P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551

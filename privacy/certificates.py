@@ -1,4 +1,4 @@
-"""Who is who: the federation's authority, certificate requests, and the identity in a certificate.
+"""The federation's authority, certificate requests, and the identity in a certificate.
 
 Keys are EC P-256, signatures ECDSA with SHA-256, everything is PEM bytes, times are Unix seconds.
 The identity is the certificate's only URI, ``spiffe://FEDERATION/ROLE/NAME``; subject and common
@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal, cast, get_args
+from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -22,8 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ..errors import ConfigError, EnrolmentError, PeerUntrusted
-
-Role = Literal["server", "site", "operator", "anonymous"]
+from .identity import Identity
 
 # Every server certificate carries this DNS name and no other certificate does: clients ask for it
 # instead of the address they dialled, so that IP addresses, tunnels and NAT names all work while
@@ -32,53 +29,12 @@ SERVER_NAME: Final = "foedus.server"
 
 BACKDATE_SECONDS: Final = 300.0  # machines whose clocks run behind ours accept a fresh certificate
 MAX_PEM_BYTES: Final = 16 * 1024
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _USAGE = {
     "server": ExtendedKeyUsageOID.SERVER_AUTH,
     "site": ExtendedKeyUsageOID.CLIENT_AUTH,
     "operator": ExtendedKeyUsageOID.CLIENT_AUTH,
     "anonymous": ExtendedKeyUsageOID.CLIENT_AUTH,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who holds a certificate.
-
-    Raises:
-        ConfigError: a part has characters outside ``[a-z0-9._-]``, or the role is unknown.
-    """
-
-    federation: str
-    role: Role
-    name: str
-
-    def __post_init__(self) -> None:
-        for what, value in (("federation", self.federation), ("name", self.name)):
-            if not _NAME.fullmatch(value):
-                raise ConfigError(
-                    f"the {what} {value!r:.80} cannot be used in a certificate",
-                    hint="use at most 63 lower-case letters, digits, '.', '_' and '-', a letter or digit first",
-                )
-        if self.role not in get_args(Role):
-            raise ConfigError(f"the role {self.role!r:.80} is not one of {', '.join(get_args(Role))}")
-
-    @property
-    def uri(self) -> str:
-        """``spiffe://FEDERATION/ROLE/NAME``."""
-        return f"spiffe://{self.federation}/{self.role}/{self.name}"
-
-    @staticmethod
-    def parse(uri: str) -> Identity:
-        """Read what ``uri`` wrote.
-
-        Raises:
-            ConfigError: it is not such a URI.
-        """
-        parts = uri.removeprefix("spiffe://").split("/")
-        if not uri.startswith("spiffe://") or len(parts) != 3:
-            raise ConfigError(f"{uri!r:.120} is not an identity; expected spiffe://FEDERATION/ROLE/NAME")
-        return Identity(parts[0], cast("Role", parts[1]), parts[2])
 
 
 def new_key_pem() -> bytes:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from ..errors import AccessDenied, CertificateExpired, RateLimited
-from ..privacy.certificates import Identity, Role, certificate_key_sha256, expires, read_identity, verify_issued
+from ..privacy.certificates import certificate_key_sha256, expires, read_identity, verify_issued
+from ..privacy.identity import Identity, Role
 from .registry import Registry
 
 if TYPE_CHECKING:

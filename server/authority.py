@@ -13,8 +13,6 @@ import grpc
 from ..clock import Clock
 from ..privacy.anonymous import anonymous_authority_pem
 from ..privacy.certificates import (
-    Identity,
-    Role,
     expires,
     issue,
     new_key_pem,
@@ -22,6 +20,7 @@ from ..privacy.certificates import (
     renew_at,
     request_key_sha256,
 )
+from ..privacy.identity import Identity, Role
 from ..protos.address import split_address
 from .config import ServerConfig, ServerHome
 from .registry import Registry

@@ -10,7 +10,6 @@ from ..configuration import load, validate
 from ..errors import ConfigError
 from ..files import private_folder, storing, write, write_private
 from ..privacy.certificates import (
-    Identity,
     certificate_key_sha256,
     expires,
     issue,
@@ -18,6 +17,7 @@ from ..privacy.certificates import (
     new_key_pem,
     new_request,
 )
+from ..privacy.identity import Identity
 from ..protos.address import split_address
 from .config import DAY_SECONDS, ServerConfig, ServerHome
 from .credentials import OperatorHome

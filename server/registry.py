@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from ..clock import Clock
 from ..errors import AccessDenied, NotApproved, NotFound, RunStateError, TokenRefused
-from ..privacy.certificates import Identity, Role
+from ..privacy.identity import Identity, Role
 from ..privacy.secrets import Secret, matches, new_token, token_hash
 from .journal import append_event
 from .store import Store

@@ -26,7 +26,7 @@ from ...errors import (
 from ...files import storing
 from ...modelfile import ModelFile
 from ...plan import Plan
-from ...privacy.certificates import Identity
+from ...privacy.identity import Identity
 from ...protos.invitation import Invitation
 from ...protos.v1 import common_pb2, operations_pb2, operations_pb2_grpc
 from ...protos.wire import digest

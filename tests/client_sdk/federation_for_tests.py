@@ -7,6 +7,7 @@ import grpc
 from foedus.errors import NotApproved, TokenRefused
 from foedus.privacy import certificates as c
 from foedus.privacy.anonymous import anonymous_authority_pem
+from foedus.privacy.identity import Identity
 from foedus.protos import channel as ch
 from foedus.protos.invitation import Invitation
 from foedus.protos.status import to_status
@@ -34,7 +35,7 @@ class Federation(enrolment_pb2_grpc.EnrolmentServicer):
         return key, self.issue(c.new_request(key, name), role, name, lifetime)
 
     def issue(self, request, role, name, lifetime=30 * DAY):
-        return c.issue(self.key, self.pem, request, c.Identity("hearts", role, name), self.now, lifetime)
+        return c.issue(self.key, self.pem, request, Identity("hearts", role, name), self.now, lifetime)
 
     async def Join(self, request, context):  # noqa: N802
         await self._note(context)

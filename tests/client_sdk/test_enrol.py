@@ -11,6 +11,7 @@ from foedus.clock import SystemClock
 from foedus.configuration import load
 from foedus.errors import ConfigError, EnrolmentError, NotApproved, PeerUntrusted, ServerUnreachable, TokenRefused
 from foedus.privacy import certificates as c
+from foedus.privacy.identity import Identity
 from foedus.protos.invitation import Invitation
 
 DAY = 86_400.0
@@ -49,7 +50,7 @@ async def test_a_site_joins_and_has_everything_it_needs(federation, home):
     async with fed.running() as address:
         text = fed.invitation(address).encode()
         identity = await join(Invitation.decode(text), home, clock=CLOCK, tasks=tasks)
-    assert identity == c.Identity("hearts", "site", "berlin")
+    assert identity == Identity("hearts", "site", "berlin")
     assert fed.asked == [("anonymous", False)]
     credentials = home.credentials()
     assert credentials.authority_pem == fed.pem

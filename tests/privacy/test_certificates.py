@@ -8,6 +8,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from foedus.errors import ConfigError, EnrolmentError, PeerUntrusted
 from foedus.privacy import certificates as c
 from foedus.privacy.anonymous import anonymous_authority_pem, anonymous_certificate
+from foedus.privacy.identity import Identity
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ def authority():
 def certify(authority, role="site", name="berlin", **changes):
     key = c.new_key_pem()
     options = {"now": NOW, "lifetime_seconds": 30 * DAY, **changes}
-    return key, c.issue(*authority, c.new_request(key, name), c.Identity("hearts", role, name), **options)
+    return key, c.issue(*authority, c.new_request(key, name), Identity("hearts", role, name), **options)
 
 
 names = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,62}", fullmatch=True)
@@ -31,15 +32,15 @@ names = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,62}", fullmatch=True)
 
 @given(names, st.sampled_from(["server", "site", "operator", "anonymous"]), names)
 def test_an_identity_survives_its_uri(federation, role, name):
-    identity = c.Identity(federation, role, name)
-    assert c.Identity.parse(identity.uri) == identity
+    identity = Identity(federation, role, name)
+    assert Identity.parse(identity.uri) == identity
 
 
 @given(st.text(max_size=80))
 def test_any_text_parses_to_itself_or_is_refused(text):
     for uri in (text, f"spiffe://{text}"):
         with contextlib.suppress(ConfigError):
-            assert c.Identity.parse(uri).uri == uri
+            assert Identity.parse(uri).uri == uri
 
 
 @pytest.mark.parametrize(
@@ -49,12 +50,12 @@ def test_any_text_parses_to_itself_or_is_refused(text):
 )  # fmt: skip
 def test_what_is_no_identity_is_refused(uri):
     with pytest.raises(ConfigError):
-        c.Identity.parse(uri)
+        Identity.parse(uri)
 
 
 def test_an_issued_certificate_says_who_how_long_and_for_which_key(authority):
     key, certificate = certify(authority)
-    assert c.read_identity(certificate) == c.Identity("hearts", "site", "berlin")
+    assert c.read_identity(certificate) == Identity("hearts", "site", "berlin")
     assert c.verify_issued(certificate, authority[1])
     assert c.certifies(certificate, key)
     assert not c.certifies(certificate, c.new_key_pem())
@@ -131,7 +132,7 @@ def test_nothing_but_the_key_of_a_request_is_believed(authority):
         .sign(key, hashes.SHA256())
         .public_bytes(serialization.Encoding.PEM)
     )
-    identity = c.Identity("hearts", "site", "berlin")
+    identity = Identity("hearts", "site", "berlin")
     parsed = x509.load_pem_x509_certificate(c.issue(*authority, greedy, identity, NOW, DAY))
     names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [name.value for name in names] == [identity.uri]
@@ -173,7 +174,7 @@ def test_an_anonymous_certificate_that_claims_to_be_an_operator_is_not_believed(
 
     forger = c.key_to_pem(anonymous._authority_key()), anonymous_authority_pem()
     _, forged = certify(forger, "operator", "mallory")
-    assert c.read_identity(forged) == c.Identity("hearts", "operator", "mallory")
+    assert c.read_identity(forged) == Identity("hearts", "operator", "mallory")
     assert c.verify_issued(forged, anonymous_authority_pem())
     assert not c.verify_issued(forged, authority[1])
 

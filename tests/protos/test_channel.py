@@ -6,6 +6,7 @@ import pytest
 from foedus.errors import ConfigError, MessageTooLarge, NotApproved, PeerUntrusted, ServerUnreachable
 from foedus.privacy import anonymous
 from foedus.privacy import certificates as c
+from foedus.privacy.identity import Identity
 from foedus.protos import channel as ch
 from foedus.protos.status import from_rpc_error, to_status
 
@@ -22,7 +23,7 @@ class House:
 
     def certify(self, role, name="berlin", age=0.0, lifetime=DAY, **options):
         key = c.new_key_pem()
-        identity, request = c.Identity("hearts", role, name), c.new_request(key, name)
+        identity, request = Identity("hearts", role, name), c.new_request(key, name)
         return key, c.issue(self.key, self.pem, request, identity, self.now - age, lifetime, **options)
 
 
@@ -89,7 +90,7 @@ async def test_the_server_sees_the_certificate_of_its_caller(house):
     async with serving(house.certify("server", "main"), house.pem) as address:
         seen = await call(address, house.pem, site, b"who")
     assert c.verify_issued(seen, house.pem)
-    assert c.read_identity(seen) == c.Identity("hearts", "site", "berlin")
+    assert c.read_identity(seen) == Identity("hearts", "site", "berlin")
 
 
 async def test_errors_arrive_typed_with_their_hint(house):
@@ -185,7 +186,7 @@ async def test_an_anonymous_caller_connects_but_its_claims_are_not_believed(hous
             c.key_to_pem(anonymous._authority_key()),
             anonymous.anonymous_authority_pem(),
             c.new_request(key, "mallory"),
-            c.Identity("hearts", "operator", "mallory"),
+            Identity("hearts", "operator", "mallory"),
             house.now,
             DAY,
         ),
@@ -205,7 +206,7 @@ async def test_the_anonymous_authority_makes_no_server(house):
             c.key_to_pem(anonymous._authority_key()),
             anonymous.anonymous_authority_pem(),
             c.new_request(key, "main"),
-            c.Identity("hearts", "server", "main"),
+            Identity("hearts", "server", "main"),
             house.now,
             DAY,
         ),
