@@ -142,6 +142,18 @@ def test_the_policy_must_allow_the_code_there_is():
     assert not doctor.check_policy(policy("any"), {}).ok
 
 
+@pytest.mark.parametrize(
+    ("mode", "ok"), [(0o600, True), (0o400, True), (0o640, False), (0o604, False), (0o620, False), (0o601, False)]
+)
+def test_a_key_is_its_owners_alone(tmp_path, mode, ok):
+    key = tmp_path / "key.pem"
+    key.touch()
+    key.chmod(mode)
+    finding = doctor.check_key(key)
+    assert (finding.ok, bool(finding.mend)) == (ok, not ok)
+    assert not doctor.check_key(tmp_path / "none.pem").ok
+
+
 def test_disk_is_compared_exactly():
     assert doctor.check_disk(10, 10).ok
     assert not doctor.check_disk(9, 10).ok

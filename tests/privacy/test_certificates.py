@@ -1,4 +1,5 @@
 import contextlib
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
@@ -200,6 +201,34 @@ def test_the_anonymous_authority_is_the_same_everywhere():
     assert c.verify_issued(certificate, anonymous_authority_pem())
     assert c.read_identity(certificate).role == "anonymous"
     assert c.certifies(certificate, key)
+
+
+def signed_with_names(authority, *uris):
+    """A certificate by the federation's authority, made by hand."""
+    start = datetime.fromtimestamp(NOW, UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([]))
+        .issuer_name(x509.load_pem_x509_certificate(authority[1]).subject)
+        .public_key(ec.generate_private_key(ec.SECP256R1()).public_key())
+        .serial_number(1)
+        .not_valid_before(start)
+        .not_valid_after(start + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri) for uri in uris]), critical=False
+        )
+    )
+    signer = serialization.load_pem_private_key(authority[0], None)
+    return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.mark.adversarial
+def test_two_identities_are_none(authority):
+    one, two = "spiffe://hearts/site/berlin", "spiffe://hearts/operator/ada"
+    assert c.read_identity(signed_with_names(authority, one)).uri == one
+    for uris in ((one, two), (two, one), (one, "https://example.org/"), (one, one)):
+        with pytest.raises(PeerUntrusted):
+            c.read_identity(signed_with_names(authority, *uris))
 
 
 def test_a_certificate_without_exactly_one_identity_is_untrusted(authority):
