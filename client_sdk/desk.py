@@ -161,9 +161,7 @@ class Desk:
             if job.stop.is_set():
                 raise Interrupted
             parcel = await asyncio.to_thread(self._put, job, received, result)
-            log_event(
-                log, "training_finished", work=str(work), num_examples=result.num_examples, metrics=result.metrics
-            )
+            log_event(log, "training_finished", work=str(work), steps=result.num_steps, metrics=result.metrics)
         await self._deliver(job, parcel)
 
     def _put(self, job: Job, received: Model, result: LocalResult) -> Parcel:

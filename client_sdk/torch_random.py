@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 
+_TURN = threading.RLock()
+
 
 @contextmanager
 def isolated_randomness(seed: int, device: torch.device) -> Iterator[None]:
     """Seed torch, numpy and ``random`` inside the block and put their states back afterwards.
 
-    These generators belong to the whole process: another thread that draws from them meanwhile
-    makes the block's numbers irreproducible.
+    These generators belong to the whole process, so blocks of several sites in one process take
+    turns. Another thread of the host that draws from them inside a block still makes the block's
+    numbers irreproducible.
     """
     devices = [device] if device.type == "cuda" else []
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng(devices=devices):
-            seed_everything(seed, device)
-            yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
+    with _TURN:
+        python_state, numpy_state = random.getstate(), np.random.get_state()
+        try:
+            with torch.random.fork_rng(devices=devices):
+                _seed_everything(seed, device)
+                yield
+        finally:
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
 
 
-def seed_everything(seed: int, device: torch.device) -> None:
+def _seed_everything(seed: int, device: torch.device) -> None:
     """Seed torch (on the CPU and on ``device``), numpy and ``random``, and no other device."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":

@@ -40,7 +40,9 @@ class TorchTask:
         )
 
     The SDK owns the training loop: order of the examples, optimizer, proximal term, stopping and
-    checkpoints follow the plan. The same job on the same machine gives the same bits.
+    checkpoints follow the plan. The same job on the same machine gives the same bits. The last
+    batch of an epoch may be small, down to one example, which BatchNorm refuses to train on:
+    prefer GroupNorm, or plan a batch size that leaves more than one.
 
     Attributes:
         name: the name under which plans ask for the task.
@@ -106,8 +108,7 @@ class TorchTask:
             return self._train_by_function(self.train_function, module, examples, received, job)
         data = Batches(examples, job.training.batch_size, self.collate, self._device)
         checkpoint = Checkpoint.of(job, received, len(examples))
-        with isolated_randomness(job.seed, self._device):
-            progress = train_module(module, data, job, self.loss, checkpoint, self.checkpoint_seconds)
+        progress = train_module(module, data, job, self.loss, checkpoint, self.checkpoint_seconds)
         trained = model_of_module(module, self.layout(), received) if progress.num_steps else received
         if checkpoint:
             checkpoint.discard()

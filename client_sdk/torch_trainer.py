@@ -17,7 +17,7 @@ from ..plan import LocalTraining
 from .schedule import batches, must_stop, planned_steps, step_seed
 from .task import TrainingJob
 from .torch_checkpoint import Checkpoint, Progress
-from .torch_random import seed_everything
+from .torch_random import isolated_randomness
 
 Loss = Callable[[Any, Any], Tensor]
 Collate = Callable[[list[Any]], Any]
@@ -102,7 +102,7 @@ def train_module(
 ) -> Progress:
     """Train the module in place as the job's plan says, from the checkpoint if it has one.
 
-    The caller isolates the process's random generators; they are seeded anew for every step.
+    The process's random generators are seeded anew for every step and put back after it.
     Returns early, with the true number of steps, when the job is asked to stop or out of time.
 
     Raises:
@@ -112,8 +112,7 @@ def train_module(
     """
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     # Copies, taken before any step and before a checkpoint moves the live weights.
-    mu = job.training.proximal_mu
-    anchors = [parameter.detach().clone() for parameter in parameters] if mu else []
+    anchors = [parameter.detach().clone() for parameter in parameters] if job.training.proximal_mu else []
     optimizer = make_optimizer(parameters, job.training)
     progress = checkpoint.restore(module, optimizer) if checkpoint else Progress()
     started = job.clock.monotonic() - progress.elapsed_seconds
@@ -125,14 +124,8 @@ def train_module(
         for step, indices in schedule:
             if must_stop(job, job.clock.monotonic() - started):
                 break
-            seed_everything(step_seed(job.seed, step), data.device)
-            optimizer.zero_grad(set_to_none=True)
-            value = loss(module, data.batch(indices.tolist()))
-            loss_value = _checked(value, step, job)
-            value.backward()  # type: ignore[no-untyped-call]
-            if mu:
-                add_proximal_gradient(parameters, anchors, mu)
-            optimizer.step()
+            with isolated_randomness(step_seed(job.seed, step), data.device):
+                loss_value = _step(module, data.batch(indices.tolist()), loss, optimizer, step, job, anchors)
             now = job.clock.monotonic()
             progress = Progress(
                 step + 1, progress.num_seen + len(indices), progress.loss_sum + loss_value * len(indices), now - started
@@ -142,6 +135,25 @@ def train_module(
                 saved = now
             job.report(progress.num_steps)
     return progress
+
+
+def _step(
+    module: nn.Module,
+    batch: Any,
+    loss: Loss,
+    optimizer: Optimizer,
+    step: int,
+    job: TrainingJob,
+    anchors: Sequence[Tensor],
+) -> float:
+    optimizer.zero_grad(set_to_none=True)
+    value = loss(module, batch)
+    loss_value = _checked(value, step, job)
+    value.backward()  # type: ignore[no-untyped-call]
+    if job.training.proximal_mu:
+        add_proximal_gradient(optimizer.param_groups[0]["params"], anchors, job.training.proximal_mu)
+    optimizer.step()
+    return loss_value
 
 
 def mean_loss(module: nn.Module, data: Batches, loss: Loss) -> float:

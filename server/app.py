@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health
+from grpc_health.v1.health import aio as health  # type: ignore[attr-defined]
 
 from .. import __version__
 from ..clock import Clock

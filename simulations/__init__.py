@@ -1,0 +1,1 @@
+"""Federations for research, demonstrations and tests."""

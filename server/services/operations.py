@@ -34,11 +34,12 @@ from .. import views
 from ..access import Context
 from ..authority import Authority
 from ..federation import Federation
-from ..records import Run
+from ..records import Run, RunState
 from ..registry import MemberState
 from ..runs import Runs
 from .transfer import STALL_SECONDS, chunks
 
+ENDINGS = frozenset(f"run_{state}" for state in RunState if state.terminal)
 MAX_PLAN_BYTES = 256 << 10
 MAX_INVITATION_SECONDS = 30 * 86_400.0
 
@@ -132,14 +133,15 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
             yield operations_pb2.RunEvent(
                 unix_seconds=fed.clock.now(), name="watch_began", run=views.run_with_rounds(fed, run)
             )
-            while not run.state.terminal:
+            ended = run.state.terminal
+            while not ended:
                 happening = await following
                 if happening is None:
                     return
                 following = asyncio.ensure_future(anext(happenings, None))
                 if happening.run in ("", run.id):
-                    run = fed.records.run(run.id)
-                    yield views.happening(fed, run, happening)
+                    ended = happening.name in ENDINGS
+                    yield views.happening(fed, fed.records.run(run.id), happening)
         finally:
             following.cancel()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -140,6 +141,16 @@ def test_augmentation_by_numpy_or_random_is_seeded_too() -> None:
     received = ours.initial(0)
     results = [ours.train(received, job()).model.trainable_D for _ in range(2)]
     np.testing.assert_array_equal(*results)
+
+
+def test_sites_that_train_in_threads_of_one_process_do_not_disturb_each_other() -> None:
+    ours = task()
+    received = ours.initial(0)
+    work = [job(LocalTraining(steps=40, batch_size=6), seed=seed) for seed in range(4)]
+    expected = [ours.train(received, one).model.trainable_D for one in work]
+    with ThreadPoolExecutor(4) as threads:
+        got = list(threads.map(lambda one: ours.train(received, one).model.trainable_D, work))
+    np.testing.assert_array_equal(got, expected)
 
 
 def test_every_step_draws_something_else() -> None:

@@ -1,0 +1,5 @@
+"""``python -m foedus``."""
+
+from .cli import main
+
+main()
