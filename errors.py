@@ -9,6 +9,7 @@ FoedusError
   ProtocolError     StaleRound, LayoutMismatch, MessageTooLarge, CorruptTransfer, InvalidUpdate
   RateLimited       the caller asks more often than it may
   RoundFailed       QuorumNotMet, TooFewSites, TooFewExamples
+  TaskFailed        a site's own training code raised
   RunStateError     the run's state does not allow this
   PolicyRefused     BudgetExhausted, SiteVeto
   StoreError        SchemaTooNew, DiskFull, Corrupt
@@ -172,6 +173,10 @@ class TooFewSites(RoundFailed):
 
 class TooFewExamples(RoundFailed):
     """The accepted updates rest on no example at all, so their mean is undefined."""
+
+
+class TaskFailed(FoedusError):
+    """A site's own training code raised an error of its own."""
 
 
 class RunStateError(FoedusError):

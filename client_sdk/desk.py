@@ -17,7 +17,7 @@ from datetime import datetime
 import grpc
 
 from ..configuration import load
-from ..errors import FoedusError, LayoutMismatch, NotFound, StaleRound, StoreError
+from ..errors import FoedusError, LayoutMismatch, NotFound, StaleRound, StoreError, TaskFailed
 from ..logs import log_event
 from ..modelfile import Model, ModelFile
 from ..protos.messages import Assignment, Evaluation, Outcome, Phase, Refusal, Release, SiteMessage, Work
@@ -145,7 +145,7 @@ class Desk:
             self._refuse(job.work, Refusal(job.work, error.code, str(error)))
         except Exception as error:  # noqa: BLE001  (a task's own code may raise anything)
             log_event(log, "task_failed", logging.ERROR, error, work=str(job.work))
-            self._refuse(job.work, Refusal(job.work, "TaskFailed", f"{type(error).__name__}: {error}"))
+            self._refuse(job.work, Refusal(job.work, TaskFailed.__name__, f"{type(error).__name__}: {error}"))
 
     async def _train(self, job: Job) -> None:
         work, order = job.work, job.assignment
@@ -167,7 +167,7 @@ class Desk:
     def _put(self, job: Job, received: Model, result: LocalResult) -> Parcel:
         work, order = job.work, job.assignment
         if order.local_buffers:
-            keep_local_buffers(result.model, self._home.checkpoints, work.run)
+            keep_local_buffers(result.model, self._home.checkpoints, work)
         trained = Trained(
             layout_sha256=received.layout.digest,
             num_examples=result.num_examples,
@@ -228,7 +228,7 @@ class Desk:
             raise LayoutMismatch("the model received does not have the layout announced")
         model.layout.require(self._tasks[order.task].task.layout(), f"task {order.task!r} at this site")
         if order.local_buffers:
-            model = with_local_buffers(model, self._home.checkpoints, job.work.run)
+            model = with_local_buffers(model, self._home.checkpoints, job.work)
         return model
 
     def _permitted(self, job: Job) -> InstalledTask | None:

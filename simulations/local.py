@@ -63,11 +63,9 @@ class LocalFederation:
         home = initialise(
             self.folder / "server", federation=self.name, address=address, listen=address, clock=SystemClock()
         )
-        lines = [
-            f"{key} = {_toml(value)}\n" for key, value in {"web": f"127.0.0.1:{self.web_port}", **self.settings}.items()
-        ]
+        settings = {"web": f"127.0.0.1:{self.web_port}", **self.settings}
         with home.config.open("a") as file:
-            file.writelines(lines)
+            file.writelines(f"{key} = {_toml(value)}\n" for key, value in settings.items())
         return self
 
     def __exit__(
@@ -146,7 +144,8 @@ class LocalFederation:
 
     def show(self, run: str) -> operations_pb2.Run:
         """A run as it stands."""
-        return ask(self.operator, lambda stub: stub.ShowRun(operations_pb2.RunRequest(run=run)))
+        shown: operations_pb2.Run = ask(self.operator, lambda stub: stub.ShowRun(operations_pb2.RunRequest(run=run)))
+        return shown
 
     def wait(
         self, run: str, until: Callable[[operations_pb2.Run], bool] | None = None, seconds: float = 120.0
