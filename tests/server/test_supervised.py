@@ -8,9 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +20,7 @@ import pytest
 from foedus.clock import SystemClock
 from foedus.server.init import initialise
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 30
 COMMAND = [sys.executable, "-c", "from foedus.cli import main; main()", "server", "up"]
 
 
@@ -27,11 +29,18 @@ class Supervised:
     process: subprocess.Popen[str]
     systemd: socket.socket
     web: str
+    log: Path
 
     def reports(self, wanted: str) -> None:
-        """Wait for a report that begins with ``wanted``."""
-        while not self.systemd.recv(4096).decode().startswith(wanted):
-            pass
+        """Wait for a report that begins with ``wanted``; a process that has ended will send none."""
+        begun = time.monotonic()
+        while time.monotonic() - begun < PATIENCE_SECONDS:
+            with suppress(TimeoutError):
+                if self.systemd.recv(4096).decode().startswith(wanted):
+                    return
+                continue
+            assert self.process.poll() is None, f"no {wanted}; the server ended: {self.log.read_text()}"
+        pytest.fail(f"no {wanted} within {PATIENCE_SECONDS} s: {self.log.read_text()}")
 
     def get(self, page: str) -> tuple[int, str]:
         try:
@@ -56,19 +65,19 @@ def supervised(tmp_path: Path) -> Iterator[Supervised]:
         config.write(f'web = "{web}"\n')
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(PATIENCE_SECONDS)
+        systemd.settimeout(1)
         environment = os.environ | {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000"}
         environment.pop("WATCHDOG_PID", None)
         with (tmp_path / "log").open("w") as log:
             process = subprocess.Popen([*COMMAND, str(home)], env=environment, stderr=log, text=True)
         try:
-            yield Supervised(process, systemd, web)
+            yield Supervised(process, systemd, web, tmp_path / "log")
         finally:
             process.kill()
             process.wait()
 
 
-def test_a_supervised_life(supervised: Supervised, tmp_path: Path) -> None:
+def test_a_supervised_life(supervised: Supervised) -> None:
     supervised.reports("READY=1")
     supervised.reports("WATCHDOG=1")
     assert supervised.get("/livez") == (200, "alive\n")
@@ -83,7 +92,7 @@ def test_a_supervised_life(supervised: Supervised, tmp_path: Path) -> None:
     supervised.reports("STOPPING=1")
     assert supervised.process.wait(PATIENCE_SECONDS) == 0
 
-    lines = (tmp_path / "log").read_text().splitlines()
+    lines = supervised.log.read_text().splitlines()
     assert [line for line in lines if not line.startswith('{"time": ')] == [], "one JSON object a line"
     assert any('"event": "server_started"' in line for line in lines)
     assert any('"event": "server_stopped"' in line for line in lines)
