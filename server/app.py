@@ -36,6 +36,7 @@ from .collector import Collector
 from .config import ServerConfig, ServerHome
 from .federation import Federation
 from .feed import Feed
+from .gauges import metrics_page
 from .intake import Intake
 from .interceptor import Guard
 from .records import Records
@@ -144,7 +145,8 @@ async def _serving(home: ServerHome, fed: Federation) -> AsyncIterator[Server]:
         _enable_reflection(grpc_server)
     port = _bind(grpc_server, config.listen, authority)
     ready = False
-    pages = HealthPages(metrics=lambda: _page(fed), ready=lambda: ready)
+    loop = asyncio.get_running_loop()
+    pages = HealthPages(metrics=lambda: metrics_page(fed, loop), ready=lambda: ready)
     web_port = _start_pages(pages, config.web)
     await grpc_server.start()
     server = Server(fed, runs, port, web_port, draining)
@@ -162,7 +164,8 @@ async def _serving(home: ServerHome, fed: Federation) -> AsyncIterator[Server]:
         fed.sessions.end_all("the server is draining")
         fed.feed.close()
         await grpc_server.stop(config.drain_seconds)
-        pages.stop()
+        # On another thread: a page under way may be waiting for this one.
+        await asyncio.to_thread(pages.stop)
         log_event(log, "server_stopped")
 
 
@@ -189,10 +192,6 @@ def _enable_reflection(server: grpc.aio.Server) -> None:
 
     names = [service.full_name for service in operations_pb2.DESCRIPTOR.services_by_name.values()]
     reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], server)
-
-
-def _page(fed: Federation) -> bytes:
-    return fed.metrics.page()
 
 
 def _on_signal(server: Server) -> None:
