@@ -22,6 +22,7 @@ from .errors import ConfigError, LayoutMismatch
 MAX_TENSORS = 100_000
 MAX_NAME_LENGTH = 512
 MAX_VALUES = 1 << 40
+RESERVED_NAME = "__metadata__"  # safetensors keeps it for itself
 
 FLOAT_DTYPES = frozenset({"float16", "bfloat16", "float32", "float64"})
 INTEGER_DTYPES = frozenset({"int8", "int16", "int32", "int64", "uint8", "bool"})
@@ -131,7 +132,7 @@ class Layout:
                 TensorSpec(str(name), tuple(int(n) for n in shape), str(dtype), Role(role))
                 for name, shape, dtype, role in rows
             )
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise ConfigError(f"this is not a model layout: {error}") from None
         return Layout(tensors)
 
@@ -209,8 +210,9 @@ def _role_order(tensor: TensorSpec) -> int:
 
 
 def _check(tensor: TensorSpec) -> None:
-    if not tensor.name or len(tensor.name) > MAX_NAME_LENGTH or not tensor.name.isprintable():
-        raise ConfigError(f"a tensor has the name {tensor.name[:80]!r}, which cannot be used")
+    name = tensor.name
+    if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable() or name == RESERVED_NAME:
+        raise ConfigError(f"a tensor has the name {name[:80]!r}, which cannot be used")
     if any(n < 0 for n in tensor.shape) or len(tensor.shape) > 32:
         raise ConfigError(f"tensor {tensor.name!r} has the impossible shape {tensor.shape}")
     allowed = {

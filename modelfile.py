@@ -151,6 +151,8 @@ class ModelFile:
                 size = os.fstat(file.fileno()).st_size
         except FileNotFoundError:
             raise ConfigError(f"there is no model file {path}") from None
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
         layout = _layout_in(table, path)
         if data_offset + sum(stored_bytes(t) for t in layout.tensors) != size:
             raise ConfigError(f"{path} is truncated or has trailing bytes ({size} bytes)")
@@ -249,7 +251,7 @@ def _layout_in(table: dict[str, Any], path: Path) -> Layout:
         try:
             rows = sorted(table.items(), key=lambda item: item[1]["data_offsets"])
             layout = Layout(tuple(_foreign_tensor(name, row, path) for name, row in rows))
-        except (KeyError, TypeError, AttributeError, ValueError):
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
             raise ConfigError(f"{path} is not a safetensors file: its table is malformed") from None
     expected = json.loads(header(layout)[8:])
     del expected["__metadata__"]

@@ -42,7 +42,8 @@ class Cohort(Settings):
 
     @model_validator(mode="after")
     def _consistent(self) -> Cohort:
-        if self.count is not None and "fraction" in self.model_fields_set:
+        # A plan that was written out states the default fraction beside the count, and must be read again.
+        if self.count is not None and self.fraction != 1.0:
             raise ValueError("give count or fraction, not both")
         if self.count is not None and self.count < self.minimum:
             raise ValueError(f"count is {self.count}, below minimum {self.minimum}")

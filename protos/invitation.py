@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
 import zlib
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,6 +19,7 @@ from .address import split_address
 PREFIX: Final = "foedus1."
 MAX_TEXT_LENGTH: Final = 8 * 1024
 MAX_JSON_BYTES: Final = 32 * 1024
+LAST_MOMENT: Final = 1e11  # in Unix seconds, past any calendar
 _HINT = "copy the whole line that 'foedus server invite' printed, or ask the operator for a new one"
 
 
@@ -99,6 +99,6 @@ def _unpack(text: str) -> dict[str, Any]:
     if not all(isinstance(values[key], str) and values[key].isascii() for key in texts):
         raise damaged
     # ``bool`` is an ``int`` to Python, but no moment in time.
-    if type(values["expires"]) not in (int, float) or not math.isfinite(values["expires"]):
+    if type(values["expires"]) not in (int, float) or not abs(values["expires"]) < LAST_MOMENT:
         raise damaged
     return {**values, "expires": float(values["expires"])}

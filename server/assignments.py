@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..protos.messages import Assignment, Phase, Work
 from .federation import Federation
-from .records import Round, RoundState, Run, RunState, Verdict
+from .records import ALIVE, Round, RoundState, Run, RunState, Verdict
 
 ASKING = {RoundState.COLLECTING: Phase.TRAIN, RoundState.COMMITTED: Phase.EVALUATE}
 
@@ -41,6 +41,20 @@ def outstanding(fed: Federation, site: str) -> Iterator[Assignment]:
         part = fed.records.participation(Work(run.id, round.number, phase), site)
         if part is not None and part.verdict is Verdict.ASKED:
             yield assignment(fed, run, round, phase)
+
+
+def unanswered(fed: Federation, site: str) -> list[Work]:
+    """All that a site was asked and has not answered, in paused runs too."""
+    asked: list[Work] = []
+    for run in fed.records.runs(ALIVE):
+        round = fed.records.last_round(run.id)
+        if round is None or round.state not in ASKING:
+            continue
+        work = Work(run.id, round.number, ASKING[round.state])
+        part = fed.records.participation(work, site)
+        if part is not None and part.verdict is Verdict.ASKED:
+            asked.append(work)
+    return asked
 
 
 def may_fetch(fed: Federation, site: str, model_sha256: str) -> bool:

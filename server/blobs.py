@@ -58,7 +58,10 @@ class Blobs:
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """The updates received: ``folder/run/round/site``, and ``site.part`` while they arrive."""
+    """The updates received: ``folder/run/round/site``, and ``site~….part`` while they arrive.
+
+    No site's name holds a "~", so one site's parts are never taken for another's.
+    """
 
     folder: Path
 
@@ -68,14 +71,14 @@ class Inbox:
 
     def partial(self, run: str, round: int, site: str, sha256: str) -> Path:
         """Where an update is gathered; another digest is another file, so parts never mix."""
-        return self.folder / run / str(round) / f"{site}.{sha256[:16]}.part"
+        return self.folder / run / str(round) / f"{site}~{sha256[:16]}.part"
 
     def open_partial(self, run: str, round: int, site: str, sha256: str) -> tuple[int, hashlib._Hash]:
         """Make room for a partial update; its size so far and the hash over it."""
         path = self.partial(run, round, site, sha256)
         with storing(f"receiving the update of {site}"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            for other in path.parent.glob(f"{site}.*.part"):
+            for other in path.parent.glob(f"{site}~*.part"):
                 if other != path:
                     other.unlink(missing_ok=True)
             digest = hashlib.sha256()

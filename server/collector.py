@@ -45,13 +45,6 @@ class Collector:
             self._open[work].settle(site, accepted=accepted)
             self._news[work].set()
 
-    def drop(self, site: str) -> list[Work]:
-        """A site is out of the federation: the open work it was asked for, now settled."""
-        dropped = [work for work, collection in self._open.items() if site in collection.open_sites]
-        for work in dropped:
-            self.settle(site, work, accepted=False)
-        return dropped
-
     def progress(self, work: Work) -> dict[str, int]:
         """The progress of each site in an open collection."""
         collection = self._open.get(work)

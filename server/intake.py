@@ -58,11 +58,12 @@ class Intake:
             DiskFull: there is no room for the update.
         """
         fed = self._fed
-        run = fed.records.run(header.run)
         part = fed.records.participation(header.work, site)
         round = fed.records.round(header.run, header.round)
-        if run.id != header.run or part is None or round is None:
+        # The same answer for another site's run as for none at all: a site learns nothing about either.
+        if part is None or round is None:
             raise StaleRound(f"{site} was not asked to train in {header.work}")
+        run = fed.records.run(header.run)
         decided = _decided(part, header)
         if decided is not None:
             return decided
@@ -77,12 +78,14 @@ class Intake:
         """Append a chunk.
 
         Raises:
-            ProtocolError: it does not continue where the last one ended, or exceeds the header's size.
+            ProtocolError: it is empty, does not continue where the last one ended, or exceeds the header's size.
             StaleRound: the same site has begun again on another stream.
             DiskFull: the chunk could not be stored; what came before stays.
         """
         if incoming.replaced:
             raise StaleRound("the upload goes on in another stream of the same site")
+        if not data:
+            raise ProtocolError("a chunk is empty")
         if offset != incoming.received:
             raise ProtocolError(f"a chunk starts at byte {offset}, expected {incoming.received}")
         if offset + len(data) > incoming.header.num_bytes:

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
-from ..errors import AccessDenied, FoedusError
+from ..errors import AccessDenied, FoedusError, ProtocolError
 from ..logs import log_event
 from ..protos.status import to_status
 from .access import Access, Context, caller
@@ -36,12 +37,14 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # takes none
         handler = await continuation(details)
         if handler is None:
             return grpc.unary_unary_rpc_method_handler(self._unknown(method))
+        # The bytes are parsed here, after the caller was let in, and not by the library before.
+        parse = _parser(handler.request_deserializer)
         if handler.response_streaming:
             inner = handler.stream_stream or handler.unary_stream
 
             async def streaming(request: Any, context: Context) -> AsyncIterator[Any]:
                 async with self._around(method, context):
-                    async for reply in inner(request, context):
+                    async for reply in inner(parse(request), context):
                         yield reply
 
             make = (
@@ -49,17 +52,17 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # takes none
                 if handler.request_streaming
                 else grpc.unary_stream_rpc_method_handler
             )
-            return make(streaming, handler.request_deserializer, handler.response_serializer)
+            return make(streaming, None, handler.response_serializer)
         inner = handler.stream_unary or handler.unary_unary
 
         async def single(request: Any, context: Context) -> Any:
             async with self._around(method, context):
-                return await inner(request, context)
+                return await inner(parse(request), context)
 
         make = (
             grpc.stream_unary_rpc_method_handler if handler.request_streaming else grpc.unary_unary_rpc_method_handler
         )
-        return make(single, handler.request_deserializer, handler.response_serializer)
+        return make(single, None, handler.response_serializer)
 
     def _unknown(self, method: str) -> Callable[[Any, Any], Awaitable[Any]]:
         async def refuse(_request: Any, context: Context) -> Any:
@@ -86,3 +89,19 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # takes none
             await context.abort(grpc.StatusCode.INTERNAL, "an internal error; the server's log has the details")
         finally:
             self._metrics.rpc_ended(method, time.monotonic() - begun)
+
+
+def _parser(deserialize: Callable[[bytes], Any]) -> Callable[[Any], Any]:
+    """Turns a request, or a stream of them, from bytes into messages; what is none is a ProtocolError."""
+
+    def message(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError:
+            raise ProtocolError(f"{len(data)} bytes are not the message that this call takes") from None
+
+    async def messages(stream: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        async for data in stream:
+            yield message(data)
+
+    return lambda request: message(request) if isinstance(request, bytes) else messages(request)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from ..plan import Cohort
 
@@ -32,23 +33,35 @@ def select(cohort: Cohort, available: Collection[str], *, seed: int, round: int,
     """
     if len(available) < needed(cohort) or not available:
         return None
-    size = cohort.count or max(needed(cohort), math.ceil(cohort.fraction * len(available)))
-    asked = min(len(available), math.ceil(size * (1 + cohort.over_selection)))
+    size = cohort.count or max(needed(cohort), math.ceil(_written(cohort.fraction) * len(available)))
+    asked = min(len(available), math.ceil(size * (1 + _written(cohort.over_selection))))
     draw = random.Random(f"foedus/cohort/{seed}/{round}/{attempt}")
     chosen = draw.sample(sorted(available), asked)
     return Selection(tuple(sorted(chosen)), size, cohort.quorum or size)
 
 
-def weighted_mean(metrics: list[tuple[int, dict[str, float]]]) -> dict[str, float]:
+def weighted_mean(metrics: Iterable[tuple[int, Mapping[str, float]]], max_examples: int) -> dict[str, float]:
     """Means over all examples of all sites; a metric counts only where it was reported.
 
     Args:
         metrics: (number of examples, metrics) of each site.
+        max_examples: what one site's number of examples may weigh at most, as for its update.
     """
-    sums: dict[str, float] = {}
-    weights: dict[str, int] = {}
+    reported: dict[str, list[tuple[int, float]]] = {}
     for num_examples, values in metrics:
         for name, value in values.items():
-            sums[name] = sums.get(name, 0.0) + num_examples * value
-            weights[name] = weights.get(name, 0) + num_examples
-    return {name: sums[name] / weights[name] for name in sorted(sums) if weights[name]}
+            reported.setdefault(name, []).append((min(num_examples, max_examples), value))
+    return {name: _mean(pairs) for name, pairs in sorted(reported.items()) if any(weight for weight, _ in pairs)}
+
+
+def _mean(pairs: list[tuple[int, float]]) -> float:
+    total = sum(weight for weight, _ in pairs)
+    counted = [value for weight, value in pairs if weight]
+    mean = sum(weight / total * value for weight, value in pairs)
+    # A mean lies between its values; rounding must not push it out, where it might even overflow.
+    return min(max(mean, min(counted)), max(counted))
+
+
+def _written(number: float) -> Fraction:
+    # As it stands in the plan: 0.07 of 100 sites are 7, where 0.07 * 100 in floating point is above 7.
+    return Fraction(str(number))

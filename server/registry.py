@@ -80,8 +80,16 @@ class Registry:
             raise NotFound(f"there is no {role} {name!r}", hint="'foedus server sites ls' lists them")
         return _member(rows[0])
 
+    def active_sites(self) -> set[str]:
+        """The names of the sites that may take part."""
+        rows = self._store.query("SELECT name FROM members WHERE role = 'site' AND state = 'active'")
+        return {row["name"] for row in rows}
+
     def invite(self, name: str, role: Role, *, lifetime_seconds: float, approved: bool) -> tuple[Secret, float]:
         """Make a one-time secret for a name; the secret, and when it expires.
+
+        An earlier invitation of the same name that nobody has used is void from now on: at most
+        one can ever make a member, so none is left to replace one that was suspended or revoked.
 
         Raises:
             RunStateError: the name belongs to a living member.
@@ -95,6 +103,7 @@ class Registry:
                 f"there already is a {role} {name!r}, {taken[0]['state']}", hint="revoke it first, or take another name"
             )
         with self._store.transaction(f"inviting {name}") as db:
+            db.execute("DELETE FROM invitations WHERE role = ? AND name = ? AND key_sha256 IS NULL", (role, name))
             db.execute(
                 "INSERT INTO invitations VALUES (?, ?, ?, ?, ?, NULL)",
                 (token_hash(secret), name, role, int(approved), expires),

@@ -123,7 +123,7 @@ async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
         round.number,
         model_sha256=step.model.sha256,
         optimizer_sha256=step.state.sha256 if step.state else None,
-        metrics=weighted_mean([(p.num_examples, dict(p.metrics)) for _, p in parts]),
+        metrics=weighted_mean([(p.num_examples, p.metrics) for _, p in parts], run.plan.aggregator.max_examples),
         contributors={p.site: float(weight) for (_, p), weight in zip(parts, weights_N, strict=True)},
     )
     work = Work(run.id, round.number, Phase.TRAIN)
@@ -170,25 +170,34 @@ def contributors(fed: Federation, run: Run, round: Round) -> list[tuple[int, Par
     return [found[site] for site in sorted(found)]
 
 
+def evaluators(fed: Federation, run: Run, round: Round) -> list[str]:
+    """Every connected site, and those whose updates are in the model: after the server's own restart
+    nobody is connected yet, and they are on their way back."""
+    parts = fed.records.participations(run.id, round.number, Phase.TRAIN)
+    contributed = {p.site for p in parts if p.verdict is Verdict.ACCEPTED}
+    return sorted({*fed.available(run.plan.task), *contributed & fed.registry.active_sites()})
+
+
 async def evaluate_model(fed: Federation, run: Run, round: Round) -> Round:
-    """Have every available site measure the new model, if this round is due for it."""
+    """Have the sites measure the new model, if this round is due for it."""
     plan = run.plan.evaluation
     due = plan.every and (round.number % plan.every == 0 or round.number == run.plan.rounds)
     absent: list[str] = []
     metrics: dict[str, float] = {}
     if due:
         if not fed.records.participations(run.id, round.number, Phase.EVALUATE):
-            fed.records.ask_evaluation(run.id, round.number, fed.available(run.plan.task))
+            fed.records.ask_evaluation(run.id, round.number, evaluators(fed, run, round))
         work = Work(run.id, round.number, Phase.EVALUATE)
         parts = fed.records.participations(run.id, round.number, Phase.EVALUATE)
         collection, _ = await _collect(fed, run, round, work, parts, target=len(parts), quorum=0)
         absent = sorted(collection.open_sites)
         metrics = weighted_mean(
             [
-                (p.num_examples, dict(p.metrics))
+                (p.num_examples, p.metrics)
                 for p in fed.records.participations(run.id, round.number, Phase.EVALUATE)
                 if p.verdict is Verdict.ACCEPTED
-            ]
+            ],
+            run.plan.aggregator.max_examples,
         )
     value = metrics.get(plan.metric)
     improved = value is not None and plan.improves(value, run.best_value)

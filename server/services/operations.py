@@ -19,6 +19,7 @@ from ...errors import (
     Draining,
     FoedusError,
     MessageTooLarge,
+    NotApproved,
     NotFound,
     ProtocolError,
     RunStateError,
@@ -32,12 +33,13 @@ from ...protos.v1 import common_pb2, operations_pb2, operations_pb2_grpc
 from ...protos.wire import digest
 from .. import views
 from ..access import Context
+from ..assignments import unanswered
 from ..authority import Authority
 from ..federation import Federation
-from ..records import Run, RunState
+from ..records import Run, RunState, Verdict
 from ..registry import MemberState
 from ..runs import Runs
-from .transfer import STALL_SECONDS, chunks
+from .transfer import chunks, next_in_time
 
 ENDINGS = frozenset(f"run_{state}" for state in RunState if state.terminal)
 MAX_PLAN_BYTES = 256 << 10
@@ -62,7 +64,7 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         """Check the plan, take the initial model, create the run and start it."""
         if self.draining:
             raise Draining("the server is draining and takes no new run", hint="submit again after the restart")
-        first = await anext(request_iterator, None)
+        first = await next_in_time(request_iterator)
         if first is None or first.WhichOneof("body") != "header":
             raise ProtocolError("a submission begins with its header")
         header = first.header
@@ -94,15 +96,11 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         seen, received = hashlib.sha256(), 0
         with storing("storing the initial model"), scratch.open("wb") as file:
             while received < size:
-                try:
-                    async with asyncio.timeout(STALL_SECONDS):
-                        message = await anext(requests, None)
-                except TimeoutError:
-                    raise ProtocolError(f"no chunk came for {STALL_SECONDS:g} s") from None
+                message = await next_in_time(requests)
                 if message is None or message.WhichOneof("body") != "chunk":
                     raise CorruptTransfer(f"the model ended after {received} of {size} bytes")
                 data = message.chunk.data
-                if message.chunk.offset != received or received + len(data) > size:
+                if not data or message.chunk.offset != received or received + len(data) > size:
                     raise CorruptTransfer(f"a chunk at byte {message.chunk.offset} does not fit the model")
                 file.write(data)
                 seen.update(data)
@@ -172,8 +170,8 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
             raise ConfigError(f"{request.which!r:.40} is not one of last, best, initial")
         if not found[request.which]:
             raise NotFound(f"run {run.id} has no {request.which} model yet")
-        async for chunk in chunks(self._fed.blobs.path(found[request.which])):
-            yield chunk
+        for offset, data in chunks(self._fed.blobs.path(found[request.which])):
+            yield common_pb2.Chunk(offset=offset, data=data)
 
     # Members
 
@@ -215,7 +213,11 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
             session = fed.sessions.get(member.name)
             if session is not None:
                 session.end(f"the site was {member.state}")
-            fed.collector.drop(member.name)
+            # Nothing it was asked for and has not sent yet will be taken, not even from a stream that is open.
+            for work in unanswered(fed, member.name):
+                reason = f"the site was {member.state}"
+                fed.records.settle(work, member.name, Verdict.REJECTED, code=NotApproved.__name__, reason=reason)
+                fed.collector.settle(member.name, work, accepted=False)
         if member.state is MemberState.REVOKED:
             fed.metrics.site_gone(member.name)
         return views.member(fed, member)

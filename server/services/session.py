@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from ... import __version__
-from ...errors import AccessDenied, CertificateExpired, FoedusError, ProtocolError, StaleRound, VersionMismatch
+from ...errors import CertificateExpired, FoedusError, NotApproved, ProtocolError, StaleRound, VersionMismatch
 from ...protos.messages import Evaluation, Heartbeat, Hello, Phase, Refusal, Welcome
 from ...protos.v1 import session_pb2, session_pb2_grpc
 from ...protos.wire import server_message_to_pb, site_message_from_pb
@@ -33,14 +33,14 @@ class SessionService(session_pb2_grpc.SessionServicer):
         fed, who = self._fed, caller.get()
         hello = await _hello(request_iterator)
         session = LiveSession(who.name, hello, since=fed.clock.now(), last_seen=fed.clock.now())
-        fed.sessions.open(session)
-        fed.feed.publish("site_connected", site=who.name)
         session.send(Welcome(__version__, fed.config.federation, fed.clock.now(), fed.config.heartbeat_seconds))
         for assignment in outstanding(fed, who.name):
             session.send(assignment)
+        fed.sessions.open(session)
+        fed.feed.publish("site_connected", site=who.name)
         reader = asyncio.create_task(self._read(session, who, request_iterator))
         expiry = asyncio.get_running_loop().call_later(
-            min(who.expires - fed.clock.now(), 1e6), session.end, CertificateExpired.__name__
+            who.expires - fed.clock.now(), session.end, CertificateExpired.__name__
         )
         try:
             while (message := await session.outgoing.get()) is not None:
@@ -62,7 +62,8 @@ class SessionService(session_pb2_grpc.SessionServicer):
             while True:
                 async with asyncio.timeout(silence):
                     message = await anext(requests, None)
-                if message is None:
+                # What a site says after it was suspended, or replaced by itself, is not heard.
+                if message is None or session.closing:
                     return
                 self._access.throttle(who)
                 session.last_seen = self._fed.clock.now()
@@ -144,4 +145,4 @@ def compatible(mine: str, theirs: str) -> bool:
 def _ended(reason: str) -> FoedusError:
     if reason == CertificateExpired.__name__:
         return CertificateExpired("the certificate of this session has expired", hint="reconnect with the renewed one")
-    return AccessDenied(reason) if reason.startswith("the site was") else ProtocolError(reason)
+    return NotApproved(reason, hint="ask the operator") if reason.startswith("the site was") else ProtocolError(reason)

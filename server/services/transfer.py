@@ -3,46 +3,63 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TypeVar
+
+import grpc
 
 from ...errors import AccessDenied, ProtocolError
 from ...protos.channel import CHUNK_BYTES
+from ...protos.chunks import encode_chunk
 from ...protos.messages import Receipt
-from ...protos.v1 import common_pb2, transfer_pb2, transfer_pb2_grpc
+from ...protos.v1 import transfer_pb2
 from ...protos.wire import digest, receipt_to_pb, upload_header_from_pb
 from ..access import Context, caller
 from ..assignments import may_fetch
 from ..federation import Federation
 from ..intake import Incoming, Intake
 
+SERVICE = transfer_pb2.DESCRIPTOR.services_by_name["Transfer"].full_name
 STALL_SECONDS = 300.0
 
+M = TypeVar("M")
 
-class TransferService(transfer_pb2_grpc.TransferServicer):
+
+class TransferService:
     """Resumable streams of chunks."""
 
     def __init__(self, fed: Federation, intake: Intake) -> None:
         self._fed = fed
         self._intake = intake
 
-    async def Download(
-        self, request: transfer_pb2.DownloadRequest, context: Context
-    ) -> AsyncIterator[common_pb2.Chunk]:
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve both methods, downloads with chunks that are already encoded."""
+        handlers = {
+            "Download": grpc.unary_stream_rpc_method_handler(
+                self.Download, transfer_pb2.DownloadRequest.FromString, bytes
+            ),
+            "Upload": grpc.stream_stream_rpc_method_handler(
+                self.Upload, transfer_pb2.UploadMessage.FromString, transfer_pb2.UploadReply.SerializeToString
+            ),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    async def Download(self, request: transfer_pb2.DownloadRequest, context: Context) -> AsyncIterator[bytes]:
         """A model, from an offset on, to a site that was given work with it."""
         sha256 = digest(request.sha256, "sha256")
         if not may_fetch(self._fed, caller.get().name, sha256):
             raise AccessDenied(f"no open work of {caller.get().name!r} uses model {sha256[:12]}…")
-        async for chunk in chunks(self._fed.blobs.path(sha256), request.offset):
-            yield chunk
-            self._fed.metrics.bytes_moved("down", len(chunk.data))
+        for offset, data in chunks(self._fed.blobs.path(sha256), request.offset):
+            yield encode_chunk(offset, data)
+            self._fed.metrics.bytes_moved("down", len(data))
 
     async def Upload(
         self, request_iterator: AsyncIterator[transfer_pb2.UploadMessage], context: Context
     ) -> AsyncIterator[transfer_pb2.UploadReply]:
         """An update: header, resume offset, chunks, receipt."""
         site = caller.get().name
-        first = await anext(request_iterator, None)
+        first = await next_in_time(request_iterator)
         if first is None or first.WhichOneof("body") != "header":
             raise ProtocolError("an upload begins with its header")
         begun = self._intake.begin(site, upload_header_from_pb(first.header))
@@ -59,11 +76,7 @@ class TransferService(transfer_pb2_grpc.TransferServicer):
 
     async def _take(self, incoming: Incoming, requests: AsyncIterator[transfer_pb2.UploadMessage]) -> None:
         while incoming.received < incoming.header.num_bytes:
-            try:
-                async with asyncio.timeout(STALL_SECONDS):
-                    message = await anext(requests, None)
-            except TimeoutError:
-                raise ProtocolError(f"no chunk came for {STALL_SECONDS:g} s", hint="resume the upload") from None
+            message = await next_in_time(requests)
             if message is None:
                 return
             if message.WhichOneof("body") != "chunk":
@@ -71,8 +84,21 @@ class TransferService(transfer_pb2_grpc.TransferServicer):
             self._intake.write(incoming, message.chunk.offset, message.chunk.data)
 
 
-async def chunks(path: Path, offset: int = 0) -> AsyncIterator[common_pb2.Chunk]:
-    """A file in chunks, from an offset on.
+async def next_in_time(messages: AsyncIterator[M]) -> M | None:
+    """The next message of a stream, or None at its end.
+
+    Raises:
+        ProtocolError: none came for ``STALL_SECONDS``.
+    """
+    try:
+        async with asyncio.timeout(STALL_SECONDS):
+            return await anext(messages, None)
+    except TimeoutError:
+        raise ProtocolError(f"nothing came for {STALL_SECONDS:g} s", hint="begin the transfer again") from None
+
+
+def chunks(path: Path, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+    """A file in chunks with their offsets, from an offset on.
 
     Raises:
         ProtocolError: the offset is beyond the file's end.
@@ -83,5 +109,5 @@ async def chunks(path: Path, offset: int = 0) -> AsyncIterator[common_pb2.Chunk]
             raise ProtocolError(f"offset {offset} is beyond the {size} bytes there are")
         file.seek(offset)
         while data := file.read(CHUNK_BYTES):
-            yield common_pb2.Chunk(offset=offset, data=data)
+            yield offset, data
             offset += len(data)

@@ -1,0 +1,117 @@
+"""Collecting, as a state machine, against a model that is written the long way."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from foedus.server.collection import Collection, Decision, State
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+SITES = [f"s{number}" for number in range(6)]
+DEADLINE = 10.0
+
+
+class CollectionMachine(RuleBasedStateMachine):
+    """``lives`` holds (site, when its progress last grew); nothing else is shared with the code."""
+
+    @initialize(asked=st.sets(st.sampled_from(SITES)), enough=st.integers(1, 6), data=st.data())
+    def begin(self, asked, enough, data):
+        self.now = 100.0
+        self.target, self.quorum = enough, data.draw(st.integers(0, enough))
+        self.collection = Collection(self.target, self.quorum, DEADLINE)
+        self.asked = set(asked)
+        self.lives = dict.fromkeys(asked, self.now)
+        self.best = {}
+        self.accepted, self.out = set(), set()
+        self.collection.ask(asked, self.now)
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 4.5, 5.0, 9.5, 10.0]))
+    def time_passes(self, seconds):
+        self.now += seconds
+
+    @rule(site=st.sampled_from(SITES), progress=st.integers(0, 5))
+    def moved(self, site, progress):
+        self.collection.moved(site, progress, self.now)
+        if site in self.asked - self.accepted - self.out and progress > self.best.get(site, -1):
+            self.best[site], self.lives[site] = progress, self.now
+
+    @rule(site=st.sampled_from(SITES), accepted=st.booleans())
+    def settle(self, site, accepted):
+        if site not in self.asked or site in self.out:
+            accepted = False  # the server's records stand before: only who was asked is accepted
+        self.collection.settle(site, accepted=accepted)
+        if site in self.asked and site not in self.accepted:
+            (self.accepted if accepted else self.out).add(site)
+
+    @invariant()
+    def agrees(self):
+        decision = self.collection.decide(self.now)
+        still = self.asked - self.accepted - self.out
+        silent = {site for site in still if self.now - self.lives[site] >= DEADLINE}
+        assert decision.silent == silent
+        assert self.collection.open_sites == still
+        assert self.collection.accepted == self.accepted <= self.asked
+        waiting = still - silent
+        if len(self.accepted) >= self.target:
+            expected = State.MET
+        elif not waiting:
+            expected = State.MET if len(self.accepted) >= self.quorum else State.MISSED
+        else:
+            expected = State.MISSED if len(self.accepted | waiting) < self.quorum else State.OPEN
+        assert decision.state is expected
+        if expected is State.OPEN:
+            assert decision.wait_until == min(self.lives[site] for site in waiting) + DEADLINE
+            assert decision.wait_until > self.now
+
+
+TestCollection = CollectionMachine.TestCase
+
+
+def collection(*sites, target=2, quorum=1):
+    found = Collection(target, quorum, DEADLINE)
+    found.ask(sites, 0.0)
+    return found
+
+
+def test_silence_begins_exactly_at_the_deadline():
+    found = collection("a", "b")
+    found.settle("a", accepted=True)
+    assert found.decide(math.nextafter(DEADLINE, 0)) == Decision(State.OPEN, frozenset(), DEADLINE)
+    assert found.decide(DEADLINE) == Decision(State.MET, frozenset("b"))
+
+
+def test_progress_that_does_not_grow_is_no_life():
+    found = collection("a")
+    for second in range(1, 10):
+        found.moved("a", 7, float(second))
+    assert found.decide(10.5).state is State.OPEN
+    assert found.decide(11.0).state is State.MISSED
+
+
+def test_one_leap_buys_one_deadline():
+    found = collection("a")
+    found.moved("a", 2**64 - 1, 9.0)
+    found.moved("a", 2**64 - 1, 18.0)
+    assert found.decide(19.0).state is State.MISSED
+
+
+def test_a_hopeless_collection_ends_before_the_deadline():
+    found = collection("a", "b", target=2, quorum=2)
+    found.settle("a", accepted=False)
+    assert found.decide(0.0).state is State.MISSED
+
+
+def test_who_was_not_asked_shows_no_progress():
+    found = collection("a")
+    found.moved("stranger", 1, 1.0)
+    assert found.progress == {}
+    assert found.open_sites == {"a"}
+
+
+@pytest.mark.parametrize("quorum", [0, 1])
+def test_nobody_asked_is_over_at_once(quorum):
+    assert collection(target=0 if not quorum else 1, quorum=quorum).decide(0.0).state is (
+        State.MISSED if quorum else State.MET
+    )

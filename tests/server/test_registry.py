@@ -1,0 +1,208 @@
+"""Membership: one-time secrets, states, and keys that are known by their digest."""
+
+from __future__ import annotations
+
+import hmac
+
+import pytest
+from foedus.clock import ManualClock
+from foedus.errors import AccessDenied, NotApproved, NotFound, RunStateError, TokenRefused
+from foedus.privacy.identity import Identity
+from foedus.privacy.secrets import Secret, new_token
+from foedus.server.journal import verify_journal
+from foedus.server.registry import MemberState, Registry
+from foedus.server.store import Store
+
+KEY, OTHER = "1" * 64, "2" * 64
+BERLIN = Identity("hearts", "site", "berlin")
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(tmp_path / "foedus.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def registry(store, clock):
+    return Registry(store, clock)
+
+
+def invite(registry, name="berlin", *, approved=True, lifetime=60.0):
+    return registry.invite(name, "site", lifetime_seconds=lifetime, approved=approved)[0]
+
+
+def redeem(registry, secret, key=KEY):
+    return registry.redeem(secret, request_pem="a request", key_sha256=key, origin="ipv4:10.0.0.1:5")
+
+
+def test_an_approved_invitation_admits_at_once(registry):
+    assert registry.members() == []
+    secret = invite(registry)
+    assert [(m.name, m.state) for m in registry.members()] == [("berlin", "invited")]
+    member = redeem(registry, secret)
+    assert (member.state, member.key_sha256, member.origin) == ("active", KEY, "ipv4:10.0.0.1:5")
+    registry.authorise(BERLIN, KEY)
+
+
+def test_others_wait_for_the_operator(registry):
+    secret = invite(registry, approved=False)
+    assert redeem(registry, secret).state is MemberState.PENDING
+    with pytest.raises(NotApproved, match="is pending"):
+        registry.authorise(BERLIN, KEY)
+    registry.change("site", "berlin", "approve")
+    registry.authorise(BERLIN, KEY)
+    assert redeem(registry, secret).state is MemberState.ACTIVE
+
+
+@pytest.mark.adversarial
+def test_a_secret_is_bound_to_the_first_key(registry):
+    secret = invite(registry)
+    redeem(registry, secret)
+    for _ in range(2):
+        assert redeem(registry, secret).key_sha256 == KEY  # asking again is harmless
+        with pytest.raises(TokenRefused, match="already used with another key"):
+            redeem(registry, secret, OTHER)
+    assert registry.member("site", "berlin").key_sha256 == KEY
+
+
+def test_an_invitation_ends_exactly_when_it_says(registry, clock):
+    first, second = invite(registry, "berlin"), invite(registry, "paris")
+    clock.advance(59.999)
+    redeem(registry, first)
+    clock.advance(0.001)
+    with pytest.raises(TokenRefused, match="has expired"):
+        redeem(registry, second)
+    assert [m.name for m in registry.members()] == ["berlin"]
+    redeem(registry, first)  # a used one still fetches the decision
+
+
+@pytest.mark.adversarial
+@pytest.mark.parametrize("text", ["", "guessed", "\x00", "ü" * 100, "%", "' OR 1=1 --"])
+def test_wrong_secrets(registry, text):
+    invite(registry)
+    with pytest.raises(TokenRefused, match="does not know"):
+        redeem(registry, Secret(text))
+
+
+@pytest.mark.adversarial
+def test_secrets_are_compared_in_constant_time_with_every_invitation(registry, monkeypatch):
+    compared = []
+    real = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(b) or real(a, b))
+    secrets = [invite(registry, name) for name in ("a", "b", "c")]
+    redeem(registry, secrets[0])
+    assert len(compared) == 3
+    with pytest.raises(TokenRefused):
+        redeem(registry, new_token())
+    assert len(compared) == 6
+
+
+@pytest.mark.adversarial
+def test_no_secret_is_in_the_files_of_the_database(registry, store, tmp_path):
+    secrets = [invite(registry, name) for name in ("a", "b")]
+    redeem(registry, secrets[0])
+    files = [path for path in tmp_path.iterdir() if path.name.startswith("foedus.db")]
+    assert len(files) >= 2  # the write-ahead log holds the newest rows
+    stored = b"".join(path.read_bytes() for path in files)
+    assert b"berlin" in stored or b"site_invited" in stored
+    for secret in secrets:
+        assert secret.reveal_bytes() not in stored
+
+
+@pytest.mark.adversarial
+def test_a_newer_invitation_voids_the_older(registry):
+    """Else a forgotten one could later replace the member, or undo a suspension."""
+    old = invite(registry)
+    new = invite(registry)
+    with pytest.raises(TokenRefused, match="does not know"):
+        redeem(registry, old)
+    redeem(registry, new)
+    registry.change("site", "berlin", "suspend")
+    with pytest.raises(TokenRefused):
+        redeem(registry, old, OTHER)
+    assert registry.member("site", "berlin").state is MemberState.SUSPENDED
+
+
+def test_an_invitation_of_another_role_or_name_stands(registry):
+    site = invite(registry)
+    registry.invite("berlin", "operator", lifetime_seconds=60, approved=True)
+    invite(registry, "paris")
+    assert redeem(registry, site).name == "berlin"
+
+
+def test_a_living_name_is_not_invited_again(registry):
+    redeem(registry, invite(registry))
+    for state in ("active", "suspended"):
+        with pytest.raises(RunStateError, match=state):
+            invite(registry)
+        if state == "active":
+            registry.change("site", "berlin", "suspend")
+
+
+@pytest.mark.adversarial
+def test_after_revocation_only_a_new_invitation_and_the_new_key_count(registry):
+    old = invite(registry)
+    redeem(registry, old)
+    registry.change("site", "berlin", "revoke")
+    with pytest.raises(NotApproved, match="revoked"):
+        registry.authorise(BERLIN, KEY)
+    with pytest.raises(NotApproved, match="revoked"):
+        redeem(registry, old)
+    new = invite(registry)
+    redeem(registry, new, OTHER)
+    registry.authorise(BERLIN, OTHER)
+    with pytest.raises(AccessDenied, match="another key"):
+        registry.authorise(BERLIN, KEY)
+    with pytest.raises(TokenRefused, match="newer invitation"):
+        redeem(registry, old)
+
+
+def test_strangers_and_other_roles_are_no_members(registry):
+    redeem(registry, invite(registry))
+    for identity in (Identity("hearts", "operator", "berlin"), Identity("hearts", "site", "paris")):
+        with pytest.raises(AccessDenied, match="is not a member"):
+            registry.authorise(identity, KEY)
+    with pytest.raises(NotFound):
+        registry.change("site", "paris", "approve")
+
+
+ALLOWED = {
+    ("pending", "approve"): "active",
+    ("suspended", "approve"): "active",
+    ("active", "suspend"): "suspended",
+    ("pending", "revoke"): "revoked",
+    ("active", "revoke"): "revoked",
+    ("suspended", "revoke"): "revoked",
+}
+
+
+@pytest.mark.parametrize("state", ["pending", "active", "suspended", "revoked"])
+@pytest.mark.parametrize("action", ["approve", "suspend", "revoke", "promote"])
+def test_changes_of_state(registry, state, action):
+    redeem(registry, invite(registry, approved=False))
+    for step in {"pending": [], "active": ["approve"], "suspended": ["approve", "suspend"], "revoked": ["revoke"]}[
+        state
+    ]:
+        registry.change("site", "berlin", step)
+    if (state, action) in ALLOWED:
+        assert registry.change("site", "berlin", action).state == ALLOWED[state, action]
+    else:
+        with pytest.raises(RunStateError):
+            registry.change("site", "berlin", action)
+        assert registry.member("site", "berlin").state == state
+
+
+def test_every_change_is_in_the_journal(registry, store):
+    redeem(registry, invite(registry))
+    registry.change("site", "berlin", "suspend")
+    registry.change("site", "berlin", "revoke")
+    names = [row["name"] for row in store.query("SELECT name FROM events ORDER BY seq")]
+    assert names == ["site_invited", "site_joined", "site_suspended", "site_revoked"]
+    assert verify_journal(store)[0] == 4
