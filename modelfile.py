@@ -140,7 +140,7 @@ class ModelFile:
         """Read and check the header.
 
         A safetensors file that foedus did not write is accepted when every tensor is float32 or
-        int64: floats are then trainable, integers counters, in the file's order.
+        int64, floats first: floats are then trainable, integers counters, in the file's order.
 
         Raises:
             ConfigError: the file is missing or is no safetensors file with a usable layout.

@@ -1,0 +1,141 @@
+"""Runs and rounds only move forwards, whatever order the writers come in."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from foedus.clock import ManualClock
+from foedus.errors import NotFound, RunStateError
+from foedus.protos.messages import Phase, UploadHeader, Work
+from foedus.server.journal import verify_journal
+from foedus.server.records import ALIVE, Records, RoundState, RunState, Verdict
+from foedus.server.store import Store
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loopback import plan
+
+SHA = "ab" * 32
+
+
+@pytest.fixture
+def records(tmp_path):
+    store = Store(tmp_path / "foedus.db")
+    yield Records(store, ManualClock())
+    store.close()
+
+
+# What the server's own parts ask for: (to, allowed).
+MOVES = [
+    (RunState.RUNNING, (RunState.QUEUED,)),
+    (RunState.RUNNING, (RunState.PAUSED,)),
+    (RunState.PAUSED, (RunState.RUNNING,)),
+    (RunState.FINISHED, (RunState.RUNNING,)),
+    (RunState.FAILED, (RunState.RUNNING,)),
+    (RunState.STOPPED, ALIVE),
+]
+
+
+@settings(max_examples=40)
+@given(st.lists(st.sampled_from(MOVES), max_size=12))
+def test_terminal_states_are_final(moves):
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "foedus.db")
+        records = Records(store, ManualClock())
+        run = records.create_run(plan(), SHA)
+        state, journalled = RunState.QUEUED, 0
+        for to, allowed in moves:
+            if state in allowed:
+                assert records.move_run(run.id, to, allowed=allowed, reason=f"to {to}").reason == f"to {to}"
+                state, journalled = to, journalled + 1
+            else:
+                with pytest.raises(RunStateError, match=f"is {state} and cannot become {to}"):
+                    records.move_run(run.id, to, allowed=allowed, reason="too late")
+            assert records.run(run.id).state is state
+            assert records.run(run.id).reason != "too late"
+        assert verify_journal(store)[0] == 1 + journalled
+        store.close()
+
+
+def test_a_late_writer_cannot_undo_a_stop(records):
+    run = records.create_run(plan(), SHA)
+    records.move_run(run.id, RunState.STOPPED, allowed=ALIVE)
+    with pytest.raises(RunStateError):
+        records.move_run(run.id, RunState.RUNNING, allowed=(RunState.QUEUED, RunState.RUNNING, RunState.PAUSED))
+    assert records.run(run.id).state is RunState.STOPPED
+
+
+def test_a_run_is_found_by_a_unique_beginning(records):
+    runs = [records.create_run(plan(), SHA) for _ in range(20)]
+    assert records.run(runs[0].id) == runs[0]
+    first = runs[0].id
+    shared = [run.id for run in runs if run.id[0] == first[0]]
+    if len(shared) > 1:
+        with pytest.raises(NotFound, match="more than one"):
+            records.run(first[0])
+    for text in ("", "zz", "%", "_", "x' OR '1'='1"):
+        with pytest.raises(NotFound):
+            records.run(text)
+
+
+def opened(records, cohort=("a", "b")):
+    run = records.create_run(plan(), SHA)
+    records.open_round(
+        run.id, 1, cohort=cohort, target=2, quorum=1, base_sha256=run.initial_sha256, base_optimizer_sha256=None
+    )
+    return run, Work(run.id, 1, Phase.TRAIN)
+
+
+def header(run):
+    return UploadHeader(run.id, 1, SHA, SHA, 4, "cd" * 32, 5, 1, {"loss": 0.5})
+
+
+def test_a_round_moves_forwards_only(records):
+    run, work = opened(records)
+    records.settle(work, "a", Verdict.ACCEPTED, upload=header(run))
+    assert (
+        records.commit_round(
+            run.id, 1, model_sha256="11" * 32, optimizer_sha256=None, metrics={}, contributors={}
+        ).state
+        is RoundState.COLLECTING
+    )  # not closed: nothing is committed
+    assert records.close_round(run.id, 1, absent=["a", "b"]).state is RoundState.CLOSED
+    assert {p.site: p.verdict for p in records.participations(run.id, 1, Phase.TRAIN)} == {
+        "a": "accepted",  # an answer that is in is never made absent
+        "b": "absent",
+    }
+    committed = records.commit_round(
+        run.id, 1, model_sha256="11" * 32, optimizer_sha256=None, metrics={"loss": 0.5}, contributors={"a": 1.0}
+    )
+    assert (committed.state, committed.model_sha256) == (RoundState.COMMITTED, "11" * 32)
+    again = records.commit_round(run.id, 1, model_sha256="22" * 32, optimizer_sha256=None, metrics={}, contributors={})
+    assert (again.model_sha256, again.training_metrics) == ("11" * 32, {"loss": 0.5})
+    assert records.close_round(run.id, 1, absent=[]).state is RoundState.COMMITTED
+    done = records.finish_evaluation(run.id, 1, metrics={"auc": 1.0}, absent=[], best=("11" * 32, 1.0))
+    assert done.state is RoundState.EVALUATED
+    assert records.run(run.id).best_value == 1.0
+
+
+def test_another_attempt_keeps_what_was_accepted(records):
+    run, work = opened(records, ("a", "b"))
+    records.settle(work, "a", Verdict.ACCEPTED, upload=header(run))
+    records.settle(work, "b", Verdict.REFUSED, code="SiteVeto", reason="no")
+    records.fail_round(run.id, 1, "no quorum")
+    round = records.open_round(
+        run.id, 1, cohort=["b", "c"], target=2, quorum=2, base_sha256="ignored", base_optimizer_sha256=None
+    )
+    assert (round.attempt, round.reason, round.base_sha256) == (2, "", SHA)
+    assert {p.site: p.verdict for p in records.participations(run.id, 1, Phase.TRAIN)} == {
+        "a": "accepted",
+        "b": "asked",
+        "c": "asked",
+    }
+
+
+def test_models_in_use(records):
+    run, _ = opened(records)
+    assert records.blobs_in_use() == {SHA}
+    records.close_round(run.id, 1, absent=["a", "b"])
+    records.commit_round(run.id, 1, model_sha256="11" * 32, optimizer_sha256="22" * 32, metrics={}, contributors={})
+    assert records.blobs_in_use() == {SHA, "11" * 32, "22" * 32}
