@@ -103,13 +103,18 @@ class Desk:
         self._queue.put_nowait(job)
 
     def release(self, release: Release) -> None:
-        """The server has no more use for a piece of work."""
-        job = self._jobs.get(release.work)
-        if job is not None:
-            job.call_off()
+        """The server has no more use for a piece of work; nor for training in an earlier round of that run."""
+        for work, job in self._jobs.items():
+            if work == release.work or (
+                work.phase is release.work.phase is Phase.TRAIN
+                and work.run == release.work.run
+                and work.round < release.work.round
+            ):
+                job.call_off()
         self._answers.pop(release.work, None)
         if release.work.phase is Phase.TRAIN:
-            self._outbox.release(release.work.run, release.work.round)
+            for round in self._outbox.kept(release.work.run, release.work.round):
+                self._outbox.release(release.work.run, round)
         if release.outcome is not Outcome.COUNTED:
             log_event(log, "work_released", work=str(release.work), outcome=release.outcome, reason=release.reason)
 

@@ -191,6 +191,12 @@ class Outbox:
         with storing(f"removing the update for round {round} of run {run}"):
             self._path(run, round).unlink(missing_ok=True)
 
+    def kept(self, run: str, through: int) -> list[int]:
+        """The rounds of a run, up to and including ``through``, that are not released."""
+        with self._reading():
+            query = "SELECT round FROM work WHERE run = ? AND round <= ? AND state != 'released'"
+            return [int(row[0]) for row in self._db.execute(query, (run, through))]
+
     def rounds_done(self, run: str) -> int:
         """In how many rounds of a run this site has finished training."""
         with self._reading():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..protos.messages import Assignment, Phase, Work
+from ..protos.messages import Assignment, Outcome, Phase, Release, Work
 from .federation import Federation
 from .records import ALIVE, Round, RoundState, Run, RunState, Verdict
+
+RECENT_RUNS = 20
 
 ASKING = {RoundState.COLLECTING: Phase.TRAIN, RoundState.COMMITTED: Phase.EVALUATE}
 
@@ -41,6 +43,25 @@ def outstanding(fed: Federation, site: str) -> Iterator[Assignment]:
         part = fed.records.participation(Work(run.id, round.number, phase), site)
         if part is not None and part.verdict is Verdict.ASKED:
             yield assignment(fed, run, round, phase)
+
+
+def settled(fed: Federation, site: str) -> Iterator[Release]:
+    """What a site that comes back need not keep any longer: it may have missed that it was told so."""
+    for run in fed.records.runs()[-RECENT_RUNS:]:
+        done = _rounds_done(fed, run)
+        if done and fed.records.took_part(run.id, site):
+            yield Release(Work(run.id, done, Phase.TRAIN), Outcome.COUNTED)
+
+
+def _rounds_done(fed: Federation, run: Run) -> int:
+    round = fed.records.last_round(run.id)
+    if round is None:
+        return 0
+    if run.state.terminal:
+        return round.number
+    done = round.number - (round.state in (RoundState.COLLECTING, RoundState.CLOSED))
+    # A late update that is kept counts in the round after its own.
+    return done - (run.plan.cohort.late == "keep")
 
 
 def unanswered(fed: Federation, site: str) -> list[Work]:

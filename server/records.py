@@ -210,6 +210,10 @@ class Records:
         )
         return _participation(rows[0]) if rows else None
 
+    def took_part(self, run: str, site: str) -> bool:
+        """Whether a site was ever asked for anything in a run."""
+        return bool(self._store.query("SELECT 1 FROM participations WHERE run = ? AND site = ? LIMIT 1", run, site))
+
     def open_round(
         self,
         run: str,

@@ -126,9 +126,8 @@ async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
         metrics=weighted_mean([(p.num_examples, p.metrics) for _, p in parts], run.plan.aggregator.max_examples),
         contributors={p.site: float(weight) for (_, p), weight in zip(parts, weights_N, strict=True)},
     )
-    work = Work(run.id, round.number, Phase.TRAIN)
-    for _, part in parts:
-        fed.sessions.send(part.site, Release(work, Outcome.COUNTED))
+    for number, part in parts:
+        fed.sessions.send(part.site, Release(Work(run.id, number, Phase.TRAIN), Outcome.COUNTED))
     fed.blobs.keep_only(fed.records.blobs_in_use())
     fed.inbox.forget_round(run.id, round.number - 1 if run.plan.cohort.late == "keep" else round.number)
     fed.feed.publish("round_committed", run=run.id, round=round.number, metrics=round.training_metrics)

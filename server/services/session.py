@@ -11,7 +11,7 @@ from ...protos.messages import Evaluation, Heartbeat, Hello, Phase, Refusal, Wel
 from ...protos.v1 import session_pb2, session_pb2_grpc
 from ...protos.wire import server_message_to_pb, site_message_from_pb
 from ..access import Access, Caller, Context, caller
-from ..assignments import outstanding
+from ..assignments import outstanding, settled
 from ..federation import Federation
 from ..records import Verdict
 from ..sessions import LiveSession
@@ -34,6 +34,8 @@ class SessionService(session_pb2_grpc.SessionServicer):
         hello = await _hello(request_iterator)
         session = LiveSession(who.name, hello, since=fed.clock.now(), last_seen=fed.clock.now())
         session.send(Welcome(__version__, fed.config.federation, fed.clock.now(), fed.config.heartbeat_seconds))
+        for release in settled(fed, who.name):
+            session.send(release)
         for assignment in outstanding(fed, who.name):
             session.send(assignment)
         fed.sessions.open(session)
