@@ -46,7 +46,7 @@ _SERVICES: dict[str, dict[str, frozenset[Role]]] = {
         ),
         OPERATOR,
     ),
-    "grpc.health.v1.Health": {"Check": MEMBER, "Watch": MEMBER, "List": OPERATOR},
+    "grpc.health.v1.Health": {"Check": MEMBER, "Watch": MEMBER},
     "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": OPERATOR},
 }
 ALLOWED = {f"/{service}/{method}": roles for service, methods in _SERVICES.items() for method, roles in methods.items()}

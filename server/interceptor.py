@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -44,7 +45,11 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # takes none
 
             async def streaming(request: Any, context: Context) -> AsyncIterator[Any]:
                 async with self._around(method, context):
-                    async for reply in inner(parse(request), context):
+                    replies = inner(parse(request), context)
+                    if inspect.isawaitable(replies):  # it writes its replies to the context, as Health.Watch does
+                        await replies
+                        return
+                    async for reply in replies:
                         yield reply
 
             make = (
