@@ -1,9 +1,10 @@
 """What a site still owes the server, durable: no round is trained twice, no upload is lost.
 
 A piece of work goes training → ready → delivered → released. The update lies in a file that is
-whole on the disk before its row says ``ready``, and leaves only after its row says ``released``;
-so whatever the moment of a crash, the next ``open`` finds the whole parcel or none. The row of a
-released round stays: it is what the policy's number of rounds is counted from.
+whole before its row says ``ready``, and leaves only after its row says ``released``; so whatever
+the moment of a crash, the next ``open`` finds the whole parcel or none. Files are checked by their
+digest then, so that they need not be forced to the disk: a power cut costs at most training again.
+The row of a released round stays: it is what the policy's number of rounds is counted from.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Outbox:
             self._path(run, round).unlink(missing_ok=True)
 
     def put(self, run: str, round: int, model_sha256: str, blocks: Iterable[bytes], trained: Trained) -> Parcel:
-        """Keep an update; when this returns, it is on the disk.
+        """Keep an update; from here on no crash of this process loses it.
 
         ``blocks`` are written as they come and never held together (``outbound.update_blocks``).
         Whatever they raise passes through, and nothing is kept.
@@ -128,7 +129,8 @@ class Outbox:
         """
         self._require(run, round, model_sha256, "training")
         digest, num_bytes = hashlib.sha256(), 0
-        with replacing(self._path(run, round), mode=0o600) as file:
+        # Not forced to the disk: only a power cut could lose it, which ``_recover`` finds out.
+        with replacing(self._path(run, round), mode=0o600, durable=False) as file:
             for block in blocks:
                 digest.update(block)
                 file.write(block)

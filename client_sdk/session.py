@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 # A session that was refused for one of these will not be accepted by asking again.
 FINAL = (VersionMismatch, CertificateExpired, AccessDenied)
 RETIRED_CHANNEL_SECONDS = 600.0
+RENEWAL_PAUSE_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -46,6 +47,7 @@ class Line:
     desk: Desk = field(init=False)
     connected: asyncio.Event = field(default_factory=asyncio.Event)
     _channel: grpc.aio.Channel = field(init=False)
+    _renewed: asyncio.Event = field(default_factory=asyncio.Event)
     _outgoing: asyncio.Queue[SiteMessage] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -65,6 +67,8 @@ class Line:
                 failure = await self._one_session(desk)
                 if isinstance(failure, FINAL):
                     raise failure
+                if self._renewed.is_set():
+                    continue
                 wait = self.backoff.next_seconds()
                 log_event(log, "session_ended", reason=str(failure or "the server ended it"), again_in_seconds=wait)
                 await asyncio.sleep(wait)
@@ -81,13 +85,16 @@ class Line:
         offers = tuple(TaskOffer(name, task.code_sha256) for name, task in self.tasks.items())
         outgoing.put_nowait(Hello(__version__, offers, time.time()))
         self._outgoing = outgoing
+        self._renewed.clear()
         call = session_pb2_grpc.SessionStub(self._channel).Open(_messages(outgoing))
         listening = asyncio.create_task(self._listen(call))
+        renewed = asyncio.create_task(self._renewed.wait())
         try:
-            await asyncio.wait((listening, desk), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((listening, desk, renewed), return_when=asyncio.FIRST_COMPLETED)
             if desk.done():
                 desk.result()
-            await listening
+            if listening.done() or not renewed.done():
+                await listening
         except grpc.aio.AioRpcError as error:
             return from_rpc_error(error)
         except FoedusError as error:
@@ -97,6 +104,7 @@ class Line:
             self.connected.clear()
             call.cancel()
             listening.cancel()
+            renewed.cancel()
         return None
 
     async def _listen(self, call: AsyncIterator[session_pb2.ServerMessage]) -> None:
@@ -138,7 +146,8 @@ class Line:
         backoff = Backoff(longest_seconds=60.0)
         while True:
             certificate = self.home.certificate.read_bytes()
-            await asyncio.sleep(max(0.0, renew_at(certificate) - time.time()))
+            # The pause is for a clock so wrong that every certificate seems to be due.
+            await asyncio.sleep(max(RENEWAL_PAUSE_SECONDS, renew_at(certificate) - time.time()))
             try:
                 await renew(self._channel, self.home)
             except (FoedusError, grpc.aio.AioRpcError) as error:
@@ -150,8 +159,10 @@ class Line:
             await self._change_channel()
 
     async def _change_channel(self) -> None:
-        # Transfers that are under way finish on the old connection.
+        # Transfers that are under way finish on the old connection; the session moves at once, for
+        # the server ends it with the certificate it was opened with.
         retired, self._channel = self._channel, self._open_channel()
+        self._renewed.set()
         with suppress(ConnectionFailed):
             asyncio.get_running_loop().create_task(retired.close(RETIRED_CHANNEL_SECONDS))
 

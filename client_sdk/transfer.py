@@ -10,15 +10,18 @@ from pathlib import Path
 import grpc
 
 from ..errors import CorruptTransfer, FoedusError, ProtocolError
-from ..files import sha256_file, storing, sync_folder
-from ..protos.channel import CHUNK_BYTES
+from ..files import sha256_file, storing
+from ..protos.chunks import decode_chunk, encode_upload_chunk, upload_bytes
 from ..protos.messages import Receipt
+from ..protos.pace import Pace
 from ..protos.status import from_rpc_error
-from ..protos.v1 import common_pb2, transfer_pb2, transfer_pb2_grpc
+from ..protos.v1 import transfer_pb2
 from ..protos.wire import receipt_from_pb, upload_header_to_pb
 from .outbox import Parcel
 
 MODELS_KEPT = 3
+DOWNLOAD = "/foedus.v1.Transfer/Download"
+UPLOAD = "/foedus.v1.Transfer/Upload"
 
 Moved = Callable[[int], None]
 
@@ -34,14 +37,14 @@ async def download(channel: grpc.aio.Channel, folder: Path, sha256: str, num_byt
     if path.is_file():
         path.touch()
         return path
-    stub = transfer_pb2_grpc.TransferStub(channel)
+    receive = channel.unary_stream(DOWNLOAD, transfer_pb2.DownloadRequest.SerializeToString, decode_chunk)
     with storing(f"receiving model {sha256[:12]}…"), partial.open("ab") as file:
         digest = hashlib.sha256()
         received = file.tell()
         if received:
             digest = hashlib.sha256(partial.read_bytes())
         try:
-            async for chunk in stub.Download(transfer_pb2.DownloadRequest(sha256=sha256, offset=received)):
+            async for chunk in receive(transfer_pb2.DownloadRequest(sha256=sha256, offset=received)):
                 if chunk.offset != received or received + len(chunk.data) > num_bytes:
                     raise ProtocolError(f"a chunk at byte {chunk.offset} does not fit the model's {num_bytes} bytes")
                 file.write(chunk.data)
@@ -54,7 +57,6 @@ async def download(channel: grpc.aio.Channel, folder: Path, sha256: str, num_byt
         partial.unlink(missing_ok=True)
         raise CorruptTransfer(f"the model received does not have the digest {sha256[:12]}…")
     partial.replace(path)
-    sync_folder(folder)
     _forget_older(folder)
     return path
 
@@ -65,20 +67,20 @@ async def upload(channel: grpc.aio.Channel, parcel: Parcel, moved: Moved) -> Rec
     Raises:
         FoedusError: what the server or the connection said; the parcel can be sent again.
     """
-    stub = transfer_pb2_grpc.TransferStub(channel)
+    send = channel.stream_stream(UPLOAD, upload_bytes, transfer_pb2.UploadReply.FromString)
     resume: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-    async def messages() -> AsyncIterator[transfer_pb2.UploadMessage]:
+    async def messages() -> AsyncIterator[transfer_pb2.UploadMessage | bytes]:
         yield transfer_pb2.UploadMessage(header=upload_header_to_pb(parcel.header))
-        offset = await resume
+        offset, pace = await resume, Pace()
         with parcel.path.open("rb") as file:
             file.seek(offset)
-            while data := file.read(CHUNK_BYTES):
-                yield transfer_pb2.UploadMessage(chunk=common_pb2.Chunk(offset=offset, data=data))
+            while data := file.read(pace.next_bytes()):
+                yield encode_upload_chunk(offset, data)
                 offset += len(data)
                 moved(len(data))
 
-    call = stub.Upload(messages())
+    call = send(messages())
     try:
         async for reply in call:
             if reply.WhichOneof("body") == "receipt":

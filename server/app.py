@@ -26,7 +26,6 @@ from ..protos.v1 import (
     operations_pb2,
     operations_pb2_grpc,
     session_pb2_grpc,
-    transfer_pb2_grpc,
 )
 from . import notify
 from .access import Access
@@ -135,7 +134,7 @@ async def _serving(home: ServerHome, fed: Federation) -> AsyncIterator[Server]:
     grpc_server = grpc.aio.server(interceptors=[Guard(access, fed.metrics)], options=list(SERVER_OPTIONS))
     enrolment_pb2_grpc.add_EnrolmentServicer_to_server(EnrolmentService(fed, authority), grpc_server)
     session_pb2_grpc.add_SessionServicer_to_server(SessionService(fed, access), grpc_server)
-    transfer_pb2_grpc.add_TransferServicer_to_server(TransferService(fed, intake), grpc_server)
+    TransferService(fed, intake).add_to(grpc_server)
     operations_pb2_grpc.add_OperationsServicer_to_server(operations, grpc_server)
     # A new HealthServicer says SERVING at once; we are not until everything below has worked.
     healthy = health.HealthServicer()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..protos.messages import Assignment, Outcome, Phase, Release, Work
 from .federation import Federation
@@ -33,9 +33,9 @@ def assignment(fed: Federation, run: Run, round: Round, phase: Phase) -> Assignm
     )
 
 
-def outstanding(fed: Federation, site: str) -> Iterator[Assignment]:
+def outstanding(fed: Federation, site: str, states: Iterable[RunState] = (RunState.RUNNING,)) -> Iterator[Assignment]:
     """All that a site was asked and has not answered, over all running runs."""
-    for run in fed.records.runs((RunState.RUNNING,)):
+    for run in fed.records.runs(states):
         round = fed.records.last_round(run.id)
         if round is None or round.state not in ASKING:
             continue
@@ -78,6 +78,6 @@ def unanswered(fed: Federation, site: str) -> list[Work]:
     return asked
 
 
-def may_fetch(fed: Federation, site: str, model_sha256: str) -> bool:
-    """Whether a model belongs to work that this site was given and that is not over."""
-    return any(work.model_sha256 == model_sha256 for work in outstanding(fed, site))
+def works_with(fed: Federation, site: str, model_sha256: str) -> list[Work]:
+    """The work with a model that this site was given and that is not over; a paused run's is not."""
+    return [order.work for order in outstanding(fed, site, ALIVE) if order.model_sha256 == model_sha256]

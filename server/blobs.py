@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import NotFound
-from ..files import storing, sync_folder
+from ..errors import Corrupt, NotFound
+from ..files import sha256_file, storing, sync_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,20 @@ class Blobs:
         if not path.is_file():
             raise NotFound(f"there is no model {sha256[:12]}…")
         return path
+
+    def require_intact(self, sha256: str) -> None:
+        """Read a blob once and make sure that it is what its name says.
+
+        Raises:
+            Corrupt: it is not, or it is gone.
+        """
+        path = self.folder / sha256
+        seen = sha256_file(path) if path.is_file() else "missing"
+        if seen != sha256:
+            raise Corrupt(
+                f"the stored model {path} is damaged: its digest is {seen[:12]}",
+                hint="restore the file from a backup and resume the run",
+            )
 
     def scratch(self, name: str) -> Path:
         """A path for a file in the making; ``adopt`` makes it a blob, a restart removes it."""

@@ -54,13 +54,20 @@ class Collection:
 
     @property
     def progress(self) -> Mapping[str, int]:
-        """The furthest progress each site has reported."""
+        """The progress each site last reported."""
         return self._progress
 
     def moved(self, site: str, progress: int, now: float) -> None:
-        """A site reported progress; only growth counts as life."""
-        if site in self._last_life and progress > self._progress.get(site, -1):
+        """A site reported progress; only growth counts as life. A site that was restarted counts from 0 again."""
+        if site in self._last_life:
+            grown = progress > self._progress.get(site, -1)
             self._progress[site] = progress
+            if grown:
+                self._last_life[site] = now
+
+    def alive(self, site: str, now: float) -> None:
+        """Bytes to or from a site have moved."""
+        if site in self._last_life:
             self._last_life[site] = now
 
     def settle(self, site: str, *, accepted: bool) -> None:

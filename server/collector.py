@@ -39,6 +39,11 @@ class Collector:
         if work in self._open:
             self._open[work].moved(site, progress, self._clock.monotonic())
 
+    def alive(self, site: str, work: Work) -> None:
+        """Bytes to or from a site have moved for its work."""
+        if work in self._open:
+            self._open[work].alive(site, self._clock.monotonic())
+
     def settle(self, site: str, work: Work, *, accepted: bool) -> None:
         """A site's answer is recorded; it counts or it does not."""
         if work in self._open:

@@ -27,7 +27,8 @@ def _nothing_to_hold(_run: str, _reason: str) -> None: ...
 class Federation:
     """The server's state: what is recorded (records, registry, blobs, inbox) and what is live.
 
-    ``hold`` pauses a run because the server itself cannot go on with it (a full disk).
+    ``hold`` pauses a run because the server itself cannot go on with it (a full disk). ``held`` are
+    the runs, with the reason, for which not even that could be recorded; a restart takes them up.
     """
 
     config: ServerConfig
@@ -41,6 +42,7 @@ class Federation:
     feed: Feed
     metrics: Metrics
     hold: Callable[[str, str], None] = field(default=_nothing_to_hold)
+    held: dict[str, str] = field(default_factory=dict)
 
     def layout(self, model_sha256: str) -> Layout:
         """The layout of a stored model."""

@@ -74,7 +74,7 @@ class Intake:
             return self._reject(site, header, error)
         return self._open(site, header, layout, late=late)
 
-    def write(self, incoming: Incoming, offset: int, data: bytes) -> None:
+    def write(self, incoming: Incoming, offset: int, data: memoryview) -> None:
         """Append a chunk.
 
         Raises:
@@ -94,7 +94,7 @@ class Intake:
             incoming.file.write(data)
         incoming.digest.update(data)
         incoming.received += len(data)
-        self._fed.collector.moved(incoming.site, incoming.header.work, incoming.received)
+        self._fed.collector.alive(incoming.site, incoming.header.work)
 
     async def finish(self, incoming: Incoming) -> Receipt:
         """Check the whole update and record the decision; the receipt may be sent after that.

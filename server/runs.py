@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ..errors import FoedusError, RoundFailed, RunStateError, StoreError
+from ..errors import Corrupt, FoedusError, RoundFailed, RunStateError, StoreError
 from ..files import sha256_file
 from ..logs import log_event
 from ..protos.messages import Outcome, Phase, Release, Work
@@ -51,7 +51,10 @@ class Runs:
         Raises:
             RunStateError: the run is not paused.
         """
-        run = self._fed.records.move_run(id, RunState.RUNNING, allowed=(RunState.PAUSED,))
+        if self._fed.held.pop(id, None) is not None:
+            run = self._fed.records.run(id)
+        else:
+            run = self._fed.records.move_run(id, RunState.RUNNING, allowed=(RunState.PAUSED,))
         self._publish(run)
         self._drive(id)
         return run
@@ -63,6 +66,7 @@ class Runs:
             RunStateError: it has already ended.
         """
         run = self._fed.records.move_run(id, RunState.STOPPED, allowed=ALIVE, reason="stopped by an operator")
+        self._fed.held.pop(id, None)
         await self._interrupt(id)
         self._release(run, Outcome.CANCELLED, "the run was stopped")
         self._publish(run)
@@ -79,6 +83,7 @@ class Runs:
             return
         except StoreError as error:
             # Not even the pause could be recorded: after a restart the run goes on by itself.
+            self._fed.held[id] = reason
             log_event(log, "run_held", logging.ERROR, error, run=id, cause=reason)
             return
         self._publish(run)
@@ -115,13 +120,15 @@ class Runs:
             if run.state is RunState.QUEUED:
                 run = self._fed.records.move_run(id, RunState.RUNNING, allowed=(RunState.QUEUED,))
                 self._publish(run)
+            else:
+                await asyncio.to_thread(self._require_intact, self._models_of(run))
             await self._advance(run)
         except RunStateError:
             return  # somebody decided otherwise meanwhile, and that stands
         except StoreError as error:
             self.hold(id, str(error))
         except FoedusError as error:
-            self._end(id, RunState.FAILED, str(error))
+            self._fail(id, error)
         except Exception as error:  # noqa: BLE001  (a bug must not lose the run)
             log_event(log, "run_broke", logging.ERROR, error, run=id)
             self.hold(id, "an internal error; the server's log has the details")
@@ -148,6 +155,27 @@ class Runs:
             raise error
         if failed.attempt > run.plan.max_failed_rounds:
             raise error
+
+    def _models_of(self, run: Run) -> list[str]:
+        round = self._fed.records.last_round(run.id)
+        if round is None:
+            return [run.initial_sha256]
+        committed = round.state in (RoundState.COMMITTED, RoundState.EVALUATED)
+        model = round.model_sha256 if committed else round.base_sha256
+        optimizer = round.optimizer_sha256 if committed else round.base_optimizer_sha256
+        return [sha256 for sha256 in (model, optimizer) if sha256]
+
+    def _require_intact(self, models: list[str]) -> None:
+        for sha256 in models:
+            self._fed.blobs.require_intact(sha256)
+
+    def _fail(self, id: str, error: FoedusError) -> None:
+        try:
+            self._end(id, RunState.FAILED, str(error))
+        except RunStateError:
+            return
+        except StoreError as full:
+            self.hold(id, f"{full}; before that: {error}")
 
     def _end(self, id: str, state: RunState, reason: str) -> None:
         run = self._fed.records.move_run(id, state, allowed=(RunState.RUNNING,), reason=reason)
@@ -183,14 +211,19 @@ def verify_inbox(fed: Federation) -> None:
     """
     kept: set[tuple[str, int]] = set()
     for run in fed.records.runs(ALIVE):
-        for round in fed.records.rounds(run.id)[-2:]:
+        open = True  # whether the round after this one has yet to be committed
+        for round in reversed(fed.records.rounds(run.id)[-2:]):
             kept.add((run.id, round.number))
-            if round.state not in (RoundState.COLLECTING, RoundState.CLOSED):
-                continue
+            late_counts, open = open, round.state in (RoundState.COLLECTING, RoundState.CLOSED)
+            work = Work(run.id, round.number, Phase.TRAIN)
             for part in fed.records.participations(run.id, round.number, Phase.TRAIN):
                 path = fed.inbox.update(run.id, round.number, part.site)
-                if part.verdict is Verdict.ACCEPTED and not (path.is_file() and sha256_file(path) == part.sha256):
-                    fed.records.ask_again(Work(run.id, round.number, Phase.TRAIN), part.site)
+                if not part.sha256 or (path.is_file() and sha256_file(path) == part.sha256):
+                    continue
+                if open and part.verdict is Verdict.ACCEPTED:
+                    fed.records.ask_again(work, part.site)
+                elif late_counts and part.verdict is Verdict.LATE:
+                    fed.records.settle(work, part.site, Verdict.LATE, code=Corrupt.__name__, reason="it was lost")
     for run_id, number in list(fed.inbox.rounds()):
         if (run_id, number) not in kept:
             fed.inbox.forget_round(run_id, number)

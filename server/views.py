@@ -6,7 +6,7 @@ from ..protos.messages import Phase
 from ..protos.v1 import common_pb2, operations_pb2
 from .federation import Federation
 from .feed import Happening
-from .records import Participation, Round, Run
+from .records import Participation, Round, Run, RunState
 from .registry import Member
 
 _PHASES = {Phase.TRAIN: common_pb2.PHASE_TRAIN, Phase.EVALUATE: common_pb2.PHASE_EVALUATE}
@@ -19,8 +19,8 @@ def run(fed: Federation, record: Run) -> operations_pb2.Run:
     return operations_pb2.Run(
         id=record.id,
         name=record.name,
-        state=record.state,
-        reason=record.reason,
+        state=RunState.PAUSED if record.id in fed.held else record.state,
+        reason=fed.held.get(record.id, record.reason),
         plan_json=record.plan.model_dump_json(),
         created_unix_seconds=record.created,
         round=number,

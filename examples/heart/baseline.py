@@ -32,12 +32,14 @@ class Quality:
         accuracy: on all hospitals' test patients together.
         auc: on all of them ranked together.
         hospital_accuracy: on each hospital's own test patients.
+        hospital_auc: the same; NaN where all test patients are ill, or none.
         num_patients: how many test patients there are.
     """
 
     accuracy: float
     auc: float
     hospital_accuracy: Mapping[str, float]
+    hospital_auc: Mapping[str, float]
     num_patients: int
 
 
@@ -80,6 +82,7 @@ def quality(model: Model, split: int) -> Quality:
         accuracy=accuracy(logits_N, everyone.disease_N),
         auc=auc(logits_N, everyone.disease_N),
         hospital_accuracy={name: accuracy(logits[name], tests[name].disease_N) for name in HOSPITALS},
+        hospital_auc={name: auc(logits[name], tests[name].disease_N) for name in HOSPITALS},
         num_patients=len(everyone),
     )
 

@@ -10,13 +10,13 @@ from typing import TypeVar
 import grpc
 
 from ...errors import AccessDenied, ProtocolError
-from ...protos.channel import CHUNK_BYTES
-from ...protos.chunks import encode_chunk
+from ...protos.chunks import Piece, decode_upload, encode_chunk
 from ...protos.messages import Receipt
+from ...protos.pace import Pace
 from ...protos.v1 import transfer_pb2
 from ...protos.wire import digest, receipt_to_pb, upload_header_from_pb
 from ..access import Context, caller
-from ..assignments import may_fetch
+from ..assignments import works_with
 from ..federation import Federation
 from ..intake import Incoming, Intake
 
@@ -40,27 +40,30 @@ class TransferService:
                 self.Download, transfer_pb2.DownloadRequest.FromString, bytes
             ),
             "Upload": grpc.stream_stream_rpc_method_handler(
-                self.Upload, transfer_pb2.UploadMessage.FromString, transfer_pb2.UploadReply.SerializeToString
+                self.Upload, decode_upload, transfer_pb2.UploadReply.SerializeToString
             ),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def Download(self, request: transfer_pb2.DownloadRequest, context: Context) -> AsyncIterator[bytes]:
         """A model, from an offset on, to a site that was given work with it."""
-        sha256 = digest(request.sha256, "sha256")
-        if not may_fetch(self._fed, caller.get().name, sha256):
-            raise AccessDenied(f"no open work of {caller.get().name!r} uses model {sha256[:12]}…")
+        sha256, site = digest(request.sha256, "sha256"), caller.get().name
+        works = works_with(self._fed, site, sha256)
+        if not works:
+            raise AccessDenied(f"no open work of {site!r} uses model {sha256[:12]}…")
         for offset, data in chunks(self._fed.blobs.path(sha256), request.offset):
             yield encode_chunk(offset, data)
             self._fed.metrics.bytes_moved("down", len(data))
+            for work in works:
+                self._fed.collector.alive(site, work)
 
     async def Upload(
-        self, request_iterator: AsyncIterator[transfer_pb2.UploadMessage], context: Context
+        self, request_iterator: AsyncIterator[Piece | transfer_pb2.UploadMessage], context: Context
     ) -> AsyncIterator[transfer_pb2.UploadReply]:
         """An update: header, resume offset, chunks, receipt."""
         site = caller.get().name
         first = await next_in_time(request_iterator)
-        if first is None or first.WhichOneof("body") != "header":
+        if first is None or isinstance(first, Piece) or not first.HasField("header"):
             raise ProtocolError("an upload begins with its header")
         begun = self._intake.begin(site, upload_header_from_pb(first.header))
         if isinstance(begun, Receipt):
@@ -74,14 +77,14 @@ class TransferService:
             self._intake.abandon(begun)
         yield transfer_pb2.UploadReply(receipt=receipt_to_pb(receipt))
 
-    async def _take(self, incoming: Incoming, requests: AsyncIterator[transfer_pb2.UploadMessage]) -> None:
+    async def _take(self, incoming: Incoming, requests: AsyncIterator[Piece | transfer_pb2.UploadMessage]) -> None:
         while incoming.received < incoming.header.num_bytes:
             message = await next_in_time(requests)
             if message is None:
                 return
-            if message.WhichOneof("body") != "chunk":
+            if not isinstance(message, Piece):
                 raise ProtocolError("after the header come chunks")
-            self._intake.write(incoming, message.chunk.offset, message.chunk.data)
+            self._intake.write(incoming, message.offset, message.data)
 
 
 async def next_in_time(messages: AsyncIterator[M]) -> M | None:
@@ -108,6 +111,7 @@ def chunks(path: Path, offset: int = 0) -> Iterator[tuple[int, bytes]]:
         if offset > size:
             raise ProtocolError(f"offset {offset} is beyond the {size} bytes there are")
         file.seek(offset)
-        while data := file.read(CHUNK_BYTES):
+        pace = Pace()
+        while data := file.read(pace.next_bytes()):
             yield offset, data
             offset += len(data)

@@ -1,0 +1,195 @@
+"""The heart federation, live: a server and four hospitals as processes, and the table at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ...errors import ConfigError, RoundFailed
+from ...files import private_folder, write
+from ...modelfile import ModelFile
+from ...output import table
+from ...plan import Plan
+from ...protos.v1 import operations_pb2
+from ...server.credentials import OperatorHome
+from ...server.operator import operations
+from ...simulations.local import LocalFederation
+from .baseline import Quality, alone, centralised, heart_plan, quality
+from .data import HOSPITALS
+from .task import task_for
+
+ENTRY = "foedus.examples.heart.task:task_for"
+NAMES = {
+    "cleveland": "Cleveland",
+    "hungary": "Hungary",
+    "switzerland": "Switzerland",
+    "va-long-beach": "VA Long Beach",
+}
+
+
+def run(*, rounds: int | None, split: int, keep: Path | None, json_file: Path | None) -> None:
+    """Train, compare, print; write the result as JSON if asked to.
+
+    Raises:
+        ConfigError: ``keep`` exists already.
+        RoundFailed: the run did not finish.
+    """
+    console, begun = Console(stderr=True), time.monotonic()
+    plan = heart_plan()
+    plan = plan.model_copy(update={"rounds": rounds or plan.rounds})
+    with _folder(keep) as folder, LocalFederation(folder, name="hospitals") as federation:
+        with console.status("starting a server and four hospitals"):
+            federation.start_server()
+            for hospital in HOSPITALS:
+                federation.add_site(hospital, ENTRY, {"hospital": hospital, "split": split})
+                federation.start_site(hospital)
+            id = federation.submit(plan, task_for(hospital=HOSPITALS[0], split=split).initial(plan.seed))
+        finished = asyncio.run(_watch(federation, id, plan, console))
+        if finished.state != "finished":
+            raise RoundFailed(f"the run {finished.state}: {finished.reason}")
+        path = folder / "model.safetensors"
+        sha256 = federation.fetch(id, "last", path)
+        federated = quality(ModelFile.open(path).read(), split)
+    with console.status("training the models to compare with"):
+        pooled = quality(centralised(split, plan), split)
+        own = {hospital: quality(alone(hospital, split, plan), split) for hospital in HOSPITALS}
+    seconds = time.monotonic() - begun
+    print(_comparison(federated, pooled, own))
+    if json_file:
+        result = _result(finished.round, federated, pooled, own, sha256, seconds)
+        write(json_file, json.dumps(result, indent=2) + "\n")
+
+
+@dataclass(slots=True)
+class Progress:
+    """What the display shows, fed with the run's events."""
+
+    rounds: int
+    round: int = 0
+    doing: str = "waiting for the hospitals"
+    sites: dict[str, str] = field(default_factory=lambda: dict.fromkeys(HOSPITALS, "starting"))
+    losses: dict[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def take(self, event: operations_pb2.RunEvent) -> None:
+        """Note one event."""
+        self.round = max(self.round, event.round)
+        match event.name:
+            case "site_connected":
+                self.sites[event.site] = "connected"
+            case "site_disconnected":
+                self.sites[event.site] = "away"
+            case "round_opened":
+                self.doing = "training"
+                self.sites = dict.fromkeys(self.sites, "training")
+            case "update_accepted":
+                self.sites[event.site] = "delivered"
+                self.losses[event.site] = event.metrics.get("loss", math.nan)
+            case "round_committed":
+                self.doing = "evaluating"
+                self.sites = dict.fromkeys(self.sites, "evaluating")
+            case "round_evaluated":
+                self.metrics = dict(event.metrics)
+
+    def picture(self) -> Group:
+        """The display."""
+        sites = Table(box=None, padding=(0, 2))
+        for heading in ("hospital", "state", "training loss"):
+            sites.add_column(heading)
+        for site, state in self.sites.items():
+            loss = self.losses.get(site)
+            sites.add_row(NAMES[site], state, "" if loss is None else f"{loss:.3f}")
+        head = Text(f"round {self.round}/{self.rounds}  {self.doing}  {_shown(self.metrics)}")
+        return Group(head, ProgressBar(total=self.rounds, completed=self.round, width=60), sites)
+
+
+async def _watch(federation: LocalFederation, id: str, plan: Plan, console: Console) -> operations_pb2.Run:
+    progress, last = Progress(plan.rounds), operations_pb2.Run()
+    async with operations(OperatorHome(federation.operator)) as stub:
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            async for event in stub.WatchRun(operations_pb2.RunRequest(run=id)):
+                progress.take(event)
+                last = event.run
+                if console.is_terminal:
+                    live.update(progress.picture(), refresh=True)
+                elif event.name == "round_evaluated":
+                    console.print(f"round {event.round}/{plan.rounds}  {_shown(event.metrics)}")
+        shown: operations_pb2.Run = await stub.ShowRun(operations_pb2.RunRequest(run=id))
+    return shown if shown.id else last
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="foedus-heart-") as folder:
+            yield Path(folder)
+        return
+    if keep.exists():
+        raise ConfigError(f"{keep} exists already", hint="name a folder that does not")
+    yield private_folder(keep)
+
+
+def _comparison(federated: Quality, pooled: Quality, own: Mapping[str, Quality]) -> str:
+    rows = [("federated", federated), ("all data in one place", pooled)]
+    rows += [(f"{NAMES[hospital]} alone", measured) for hospital, measured in own.items()]
+    lines = [
+        (
+            name,
+            *(_cell(measured.hospital_accuracy[h], measured.hospital_auc[h]) for h in HOSPITALS),
+            _cell(measured.accuracy, measured.auc),
+        )
+        for name, measured in rows
+    ]
+    headings = ("model", *(NAMES[hospital] for hospital in HOSPITALS), "all hospitals")
+    return f"accuracy (AUC) on {federated.num_patients} test patients\n\n{table(headings, lines)}"
+
+
+def _result(
+    rounds: int, federated: Quality, pooled: Quality, own: Mapping[str, Quality], sha256: str, seconds: float
+) -> dict[str, Any]:
+    return {
+        "rounds": rounds,
+        "accuracy": federated.accuracy,
+        "auc": federated.auc,
+        "centralised_accuracy": pooled.accuracy,
+        "centralised_auc": pooled.auc,
+        "local_accuracy": {hospital: measured.accuracy for hospital, measured in own.items()},
+        "per_site": {
+            hospital: {
+                "accuracy": federated.hospital_accuracy[hospital],
+                "auc": _number(federated.hospital_auc[hospital]),
+                "centralised_accuracy": pooled.hospital_accuracy[hospital],
+                "own_model_accuracy": own[hospital].hospital_accuracy[hospital],
+            }
+            for hospital in HOSPITALS
+        },
+        "model_sha256": sha256,
+        "seconds": round(seconds, 2),
+    }
+
+
+def _cell(accuracy: float, auc: float) -> str:
+    # A hospital whose test patients are all ill has no AUC.
+    return f"{accuracy:.3f} ({'  -  ' if math.isnan(auc) else f'{auc:.3f}'})"
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _shown(metrics: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {value:.3f}" for name, value in sorted(metrics.items()))
