@@ -13,6 +13,8 @@ from ..clock import SystemClock
 from ..errors import EXIT_FAILED, ConfigError
 from ..output import emit, json_option, moment
 
+MAX_PATH = 255
+
 home_option = click.option(
     "--home",
     type=click.Path(path_type=Path, file_okay=False),
@@ -40,14 +42,18 @@ def site() -> None:
 @click.option("--with", "parameters", multiple=True, help="KEY=VALUE for a task that is made by a function.")
 @home_option
 def join(invitation: str, entries: tuple[str, ...], parameters: tuple[str, ...], home: Path) -> None:
-    """Enrol with an INVITATION: make a key here, get a certificate for it, allow the given tasks."""
+    """Enrol with an INVITATION (the line itself, or a file with it): make a key here, get it certified.
+
+    The given tasks are allowed by the new policy.toml, with the code that they have now.
+    """
     from ..protos.invitation import Invitation
     from .config import TaskEntry
     from .enrol import join as enrol
     from .home import SiteHome
     from .loading import load_task
 
-    invited = Invitation.decode(invitation)
+    file = Path(invitation)
+    invited = Invitation.decode(file.read_text() if len(invitation) < MAX_PATH and file.is_file() else invitation)
     values = dict(map(pair, parameters))
     tasks: dict[str, TaskEntry] = {}
     for entry in entries:
