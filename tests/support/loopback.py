@@ -20,7 +20,7 @@ from foedus.modelfile import Model, ModelFile, write_model
 from foedus.plan import Plan
 from foedus.privacy import certificates as c
 from foedus.privacy.identity import Identity
-from foedus.protos.channel import secure_channel
+from foedus.protos.channel import CHANNEL_OPTIONS
 from foedus.protos.invitation import Invitation
 from foedus.protos.messages import Hello, TaskOffer
 from foedus.protos.status import from_rpc_error
@@ -86,12 +86,10 @@ class Credentials:
     certificate_pem: bytes
 
     def channel(self) -> grpc.aio.Channel:
-        return secure_channel(
-            self.address,
-            authority_pem=self.authority_pem,
-            key_pem=self.key_pem,
-            certificate_pem=self.certificate_pem,
-        )
+        """As the SDK's, except that it sends messages of any size."""
+        credentials = grpc.ssl_channel_credentials(self.authority_pem, self.key_pem, self.certificate_pem)
+        options = {**dict(CHANNEL_OPTIONS), "grpc.max_send_message_length": -1}
+        return grpc.aio.secure_channel(self.address, credentials, options=list(options.items()))
 
 
 @dataclass
