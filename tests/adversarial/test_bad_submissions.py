@@ -123,7 +123,7 @@ async def test_wrong_questions(tmp_path):
             (
                 stub.Invite(operations_pb2.InviteRequest(name="a", role="server", lifetime_seconds=9)),
                 ConfigError,
-                "role",
+                "not one of",
             ),
             (
                 stub.Invite(operations_pb2.InviteRequest(name="A B", role="site", lifetime_seconds=9)),
@@ -147,7 +147,7 @@ async def test_wrong_questions(tmp_path):
                 "already is",
             ),
         ]:
-            with pytest.raises(error, match=reason.replace("role", "not one of")):
+            with pytest.raises(error, match=reason):
                 await typed(request)
         for which, error in (("best", NotFound), ("worst", ConfigError), ("", ConfigError)):
             call = stub.FetchModel(operations_pb2.FetchModelRequest(run=run, which=which))

@@ -72,7 +72,7 @@ def told(shown, site):
     return next(p for r in shown.rounds for p in r.participations if p.site == site and p.verdict != "accepted")
 
 
-async def test_sites_train_evaluate_and_survive_a_restart_of_the_server_between_runs(tmp_path):
+async def test_real_sites_train_and_evaluate(tmp_path):
     async with loopback(tmp_path) as local:
         homes = [await enrolled(local, name) for name in ("a", "b")]
         async with serving(local, *homes):
