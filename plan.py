@@ -26,6 +26,8 @@ class Cohort(Settings):
     fewer than ``minimum``. With ``over_selection`` more are asked, and the round closes as soon
     as ``size`` updates are in. A site that shows no progress for ``deadline_seconds`` counts as
     absent; the round then closes with what it has if that meets ``quorum`` (default: ``size``).
+    ``round_seconds`` bounds a round in which something still moves, so that a site that only claims
+    progress cannot hold the others up; without it there is no such bound.
     A late update is dropped, or kept for the next round in place of one its site did not send.
     Before a round, the run waits for ``minimum`` connected sites, for ``patience_seconds`` at
     most if that is set.
@@ -37,6 +39,7 @@ class Cohort(Settings):
     over_selection: Annotated[float, Field(ge=0, le=4)] = 0.0
     quorum: PositiveInt | None = None
     deadline_seconds: Positive = 120.0
+    round_seconds: Positive | None = None
     late: Literal["drop", "keep"] = "drop"
     patience_seconds: Positive | None = None
 

@@ -161,7 +161,11 @@ class Desk:
                 return
             received = await self._fetch(job)
             seed = job_seed(order.seed, work.round, self._site)
-            self._outbox.begin(work.run, work.round, order.model_sha256, seed)
+            try:
+                self._outbox.begin(work.run, work.round, order.model_sha256, seed)
+            except StaleRound as error:
+                self._refuse(work, Refusal(work, error.code, str(error)))
+                return
             result = await asyncio.to_thread(task.task.train, received, self._job_for(job, seed))
             if job.stop.is_set():
                 raise Interrupted

@@ -64,7 +64,7 @@ class Line:
         renewal = asyncio.create_task(self._keep_certificate(), name="certificate")
         try:
             while True:
-                failure = await self._one_session(desk)
+                failure = await self._one_session({desk, renewal})
                 if isinstance(failure, FINAL):
                     raise failure
                 if self._renewed.is_set():
@@ -79,8 +79,8 @@ class Line:
             await asyncio.gather(desk, renewal, return_exceptions=True)
             await self._channel.close(None)
 
-    async def _one_session(self, desk: asyncio.Task[None]) -> FoedusError | None:
-        """One stream, from hello to its end; why it ended."""
+    async def _one_session(self, background: set[asyncio.Task[None]]) -> FoedusError | None:
+        """One stream, from hello to its end; why it ended. A background task that fails ends all."""
         outgoing: asyncio.Queue[SiteMessage] = asyncio.Queue()
         offers = tuple(TaskOffer(name, task.code_sha256) for name, task in self.tasks.items())
         outgoing.put_nowait(Hello(__version__, offers, time.time()))
@@ -90,9 +90,7 @@ class Line:
         listening = asyncio.create_task(self._listen(call))
         renewed = asyncio.create_task(self._renewed.wait())
         try:
-            await asyncio.wait((listening, desk, renewed), return_when=asyncio.FIRST_COMPLETED)
-            if desk.done():
-                desk.result()
+            await asyncio.wait({listening, renewed, *background}, return_when=asyncio.FIRST_COMPLETED)
             if listening.done() or not renewed.done():
                 await listening
         except grpc.aio.AioRpcError as error:
@@ -102,6 +100,9 @@ class Line:
         finally:
             self._outgoing = None
             self.connected.clear()
+            for task in background:
+                if task.done():
+                    task.result()
             call.cancel()
             listening.cancel()
             renewed.cancel()

@@ -201,8 +201,9 @@ def starts(cert_pem: bytes) -> float:
 
 
 def renew_at(cert_pem: bytes) -> float:
-    """When two thirds of the certificate's life are over."""
-    return starts(cert_pem) + (expires(cert_pem) - starts(cert_pem)) * 2 / 3
+    """When two thirds of the time from its issue to its end are over."""
+    issued = starts(cert_pem) + BACKDATE_SECONDS
+    return issued + (expires(cert_pem) - issued) * 2 / 3
 
 
 def fingerprint(cert_pem: bytes) -> str:

@@ -31,13 +31,15 @@ class Decision:
 class Collection:
     """Collects from a cohort until ``target`` accepted answers, or until everybody still open is silent.
 
-    Progress is life: a site is silent once nothing of it has moved for ``deadline_seconds``. An
-    ended collection is met if at least ``quorum`` answers were accepted.
+    Progress is life: a site is silent once nothing of it has moved for ``deadline_seconds``, and
+    whatever it says once the time is ``ends``. An ended collection is met if at least ``quorum``
+    answers were accepted.
     """
 
     target: int
     quorum: int
     deadline_seconds: float
+    ends: float = float("inf")
     accepted: set[str] = field(default_factory=set)
     _last_life: dict[str, float] = field(default_factory=dict)
     _progress: dict[str, int] = field(default_factory=dict)
@@ -78,7 +80,9 @@ class Collection:
 
     def decide(self, now: float) -> Decision:
         """Whether the collection is over at time ``now``."""
-        silent = frozenset(s for s, life in self._last_life.items() if now - life >= self.deadline_seconds)
+        silent = frozenset(
+            site for site, life in self._last_life.items() if now - life >= self.deadline_seconds or now >= self.ends
+        )
         waiting = len(self._last_life) - len(silent)
         count = len(self.accepted)
         if count >= self.target or waiting == 0:
@@ -86,4 +90,4 @@ class Collection:
         if count + waiting < self.quorum:
             return Decision(State.MISSED, silent)
         oldest = min(life for site, life in self._last_life.items() if site not in silent)
-        return Decision(State.OPEN, silent, oldest + self.deadline_seconds)
+        return Decision(State.OPEN, silent, min(oldest + self.deadline_seconds, self.ends))

@@ -251,8 +251,8 @@ class Records:
             db.execute("UPDATE rounds SET reason = ? WHERE run = ? AND number = ?", (reason, run, number))
             self._event(db, "round_failed", run=run, round=number, reason=reason)
 
-    def close_round(self, run: str, number: int, absent: Iterable[str]) -> Round:
-        """Fix whose updates count, before they are combined; later ones are late."""
+    def close_round(self, run: str, number: int, absent: Mapping[str, str]) -> Round:
+        """Fix whose updates count, before they are combined; ``absent`` says why each missing site is."""
         with self._store.transaction(f"closing round {number} of run {run}") as db:
             self._mark_absent(db, Work(run, number, Phase.TRAIN), absent)
             db.execute(
@@ -293,7 +293,7 @@ class Records:
         number: int,
         *,
         metrics: Mapping[str, float],
-        absent: Iterable[str],
+        absent: Mapping[str, str],
         best: tuple[str, float] | None,
     ) -> Round:
         """Close a round's evaluation; ``best`` is (model digest, value) when it beats the best so far."""
@@ -387,11 +387,11 @@ class Records:
             [(work.run, work.round, work.phase, site) for site in cohort],
         )
 
-    def _mark_absent(self, db: sqlite3.Connection, work: Work, sites: Iterable[str]) -> None:
+    def _mark_absent(self, db: sqlite3.Connection, work: Work, absent: Mapping[str, str]) -> None:
         db.executemany(
-            "UPDATE participations SET verdict = 'absent' "
+            "UPDATE participations SET verdict = 'absent', reason = ? "
             "WHERE run = ? AND round = ? AND phase = ? AND site = ? AND verdict = 'asked'",
-            [(work.run, work.round, work.phase, site) for site in sites],
+            [(reason, work.run, work.round, work.phase, site) for site, reason in absent.items()],
         )
 
     def _event(self, db: sqlite3.Connection, event: str, /, **fields: object) -> None:

@@ -87,7 +87,8 @@ def show(id: str, operator: Path, as_json: bool) -> None:
                     numbers(dict(r.training_metrics)),
                     numbers(dict(r.evaluation_metrics)),
                     "; ".join(
-                        f"{p.site} {p.verdict}" + (f" ({p.code}: {p.reason})" if p.code else "")
+                        f"{p.site} {p.verdict}"
+                        + (f" ({': '.join(filter(None, (p.code, p.reason)))})" if p.reason else "")
                         for p in r.participations
                         if p.verdict not in ("accepted", "asked")
                     ),

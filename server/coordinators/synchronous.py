@@ -101,7 +101,11 @@ async def collect_updates(fed: Federation, run: Run, round: Round) -> Round:
         fed.feed.publish("round_failed", run=run.id, round=round.number, detail=reason)
         raise QuorumNotMet(reason)
     still_open = sorted(collection.open_sites)
-    round = fed.records.close_round(run.id, round.number, absent=still_open)
+    silent = f"nothing moved for {run.plan.cohort.deadline_seconds:g} s"
+    absent = {site: silent if site in decision.silent else "still at work at the close" for site in still_open}
+    round = fed.records.close_round(run.id, round.number, absent=absent)
+    for _ in still_open:
+        fed.metrics.update_decided(Verdict.ABSENT)
     if run.plan.cohort.late == "drop":
         for site in still_open:
             fed.sessions.send(site, Release(work, Outcome.LATE, f"round {round.number} has closed"))
@@ -181,7 +185,7 @@ async def evaluate_model(fed: Federation, run: Run, round: Round) -> Round:
     """Have the sites measure the new model, if this round is due for it."""
     plan = run.plan.evaluation
     due = plan.every and (round.number % plan.every == 0 or round.number == run.plan.rounds)
-    absent: list[str] = []
+    absent: dict[str, str] = {}
     metrics: dict[str, float] = {}
     if due:
         if not fed.records.participations(run.id, round.number, Phase.EVALUATE):
@@ -189,7 +193,7 @@ async def evaluate_model(fed: Federation, run: Run, round: Round) -> Round:
         work = Work(run.id, round.number, Phase.EVALUATE)
         parts = fed.records.participations(run.id, round.number, Phase.EVALUATE)
         collection, _ = await _collect(fed, run, round, work, parts, target=len(parts), quorum=0)
-        absent = sorted(collection.open_sites)
+        absent = dict.fromkeys(sorted(collection.open_sites), "no answer in time")
         metrics = weighted_mean(
             [
                 (p.num_examples, p.metrics)
@@ -209,7 +213,9 @@ async def evaluate_model(fed: Federation, run: Run, round: Round) -> Round:
 async def _collect(
     fed: Federation, run: Run, round: Round, work: Work, parts: list[Participation], *, target: int, quorum: int
 ) -> tuple[Collection, Decision]:
-    collection = Collection(target, quorum, run.plan.cohort.deadline_seconds)
+    cohort = run.plan.cohort
+    ends = fed.clock.monotonic() + (cohort.round_seconds or float("inf"))
+    collection = Collection(target, quorum, cohort.deadline_seconds, ends)
     collection.accepted.update(p.site for p in parts if p.verdict is Verdict.ACCEPTED)
     asked = [p.site for p in parts if p.verdict is Verdict.ASKED]
     collection.ask(asked, fed.clock.monotonic())

@@ -66,7 +66,7 @@ def test_the_page_works(shell: tuple[Path, dict[str, str], list[subprocess.Popen
                 _wait_until_up(folder, environment)
             continue
         done = subprocess.run(
-            line, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+            ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
         )
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         last = done.stdout

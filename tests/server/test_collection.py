@@ -23,7 +23,7 @@ class CollectionMachine(RuleBasedStateMachine):
         self.collection = Collection(self.target, self.quorum, DEADLINE)
         self.asked = set(asked)
         self.lives = dict.fromkeys(asked, self.now)
-        self.best = {}
+        self.last = {}
         self.accepted, self.out = set(), set()
         self.collection.ask(asked, self.now)
 
@@ -34,8 +34,10 @@ class CollectionMachine(RuleBasedStateMachine):
     @rule(site=st.sampled_from(SITES), progress=st.integers(0, 5))
     def moved(self, site, progress):
         self.collection.moved(site, progress, self.now)
-        if site in self.asked - self.accepted - self.out and progress > self.best.get(site, -1):
-            self.best[site], self.lives[site] = progress, self.now
+        if site in self.asked - self.accepted - self.out:
+            if progress > self.last.get(site, -1):
+                self.lives[site] = self.now
+            self.last[site] = progress
 
     @rule(site=st.sampled_from(SITES), accepted=st.booleans())
     def settle(self, site, accepted):
@@ -115,3 +117,16 @@ def test_nobody_asked_is_over_at_once(quorum):
     assert collection(target=0 if not quorum else 1, quorum=quorum).decide(0.0).state is (
         State.MISSED if quorum else State.MET
     )
+
+
+def test_a_site_that_only_claims_progress_cannot_hold_a_round_beyond_its_end() -> None:
+    collection = Collection(target=2, quorum=1, deadline_seconds=10.0, ends=30.0)
+    collection.ask(["honest", "liar"], 0.0)
+    collection.settle("honest", accepted=True)
+    for now in range(1, 30):
+        collection.moved("liar", now, float(now))
+        assert collection.decide(float(now)).state is State.OPEN
+        assert collection.decide(float(now)).wait_until <= 30.0
+    collection.moved("liar", 31, 30.0)
+    decision = collection.decide(30.0)
+    assert (decision.state, decision.silent) == (State.MET, {"liar"})

@@ -100,7 +100,7 @@ def test_a_round_moves_forwards_only(records):
         ).state
         is RoundState.COLLECTING
     )  # not closed: nothing is committed
-    assert records.close_round(run.id, 1, absent=["a", "b"]).state is RoundState.CLOSED
+    assert records.close_round(run.id, 1, absent={"a": "silent", "b": "silent"}).state is RoundState.CLOSED
     assert {p.site: p.verdict for p in records.participations(run.id, 1, Phase.TRAIN)} == {
         "a": "accepted",  # an answer that is in is never made absent
         "b": "absent",
@@ -111,8 +111,8 @@ def test_a_round_moves_forwards_only(records):
     assert (committed.state, committed.model_sha256) == (RoundState.COMMITTED, "11" * 32)
     again = records.commit_round(run.id, 1, model_sha256="22" * 32, optimizer_sha256=None, metrics={}, contributors={})
     assert (again.model_sha256, again.training_metrics) == ("11" * 32, {"loss": 0.5})
-    assert records.close_round(run.id, 1, absent=[]).state is RoundState.COMMITTED
-    done = records.finish_evaluation(run.id, 1, metrics={"auc": 1.0}, absent=[], best=("11" * 32, 1.0))
+    assert records.close_round(run.id, 1, absent={}).state is RoundState.COMMITTED
+    done = records.finish_evaluation(run.id, 1, metrics={"auc": 1.0}, absent={}, best=("11" * 32, 1.0))
     assert done.state is RoundState.EVALUATED
     assert records.run(run.id).best_value == 1.0
 
@@ -136,6 +136,6 @@ def test_another_attempt_keeps_what_was_accepted(records):
 def test_models_in_use(records):
     run, _ = opened(records)
     assert records.blobs_in_use() == {SHA}
-    records.close_round(run.id, 1, absent=["a", "b"])
+    records.close_round(run.id, 1, absent={"a": "silent", "b": "silent"})
     records.commit_round(run.id, 1, model_sha256="11" * 32, optimizer_sha256="22" * 32, metrics={}, contributors={})
     assert records.blobs_in_use() == {SHA, "11" * 32, "22" * 32}
