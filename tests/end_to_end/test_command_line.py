@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from foedus import cli
 from foedus.cli import NOUNS, root
 from foedus.client_sdk.site import Site
+from foedus.clock import SystemClock
 from foedus.modelfile import ModelFile, write_model
-from foedus.protos.v1 import operations_pb2
+from foedus.server.init import initialise
 from foedus.server.journal import verify_journal
 from foedus.server.store import Store
 from loopback import loopback, toy_model, update_bytes
@@ -142,8 +143,6 @@ async def test_a_whole_run(tmp_path):
 
         fetched = await shell.json("run", "fetch", id, "last", "out.safetensors")
         assert fetched["sha256"] == shown["last_sha256"] == ModelFile.open(tmp_path / "out.safetensors").digest()
-        await shell.run("run", "fetch", id, "initial", "again.safetensors")
-        assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "initial.safetensors").read_bytes()
         await shell.refused(2, "NotFound", "run", "fetch", id, "best", "best.safetensors")
         assert not (tmp_path / "best.safetensors").exists()
         await shell.run("run", "report", id, "report.html")
@@ -198,7 +197,7 @@ async def test_members(tmp_path):
             shell.run("site", "join", local.invitation(invited["invitation"]).encode(), "--home", "berlin")
         )
         while not any(m.state == "pending" for m in local.fed.registry.members()):
-            await local.operator().Status(operations_pb2.StatusRequest())
+            await asyncio.sleep(0.05)
         found = await ada.json("server", "sites", "approve", "berlin")
         assert (found["state"], len(found["key_sha256"])) == ("active", 64)
         out, err = await joining
@@ -223,7 +222,6 @@ async def test_members(tmp_path):
         await shell.refused(2, "NotFound", "server", "sites", "approve", "nobody")
         await shell.refused(2, "RunStateError", "server", "invite", "ada", "--as-operator")
         await shell.refused(2, "ConfigError", "server", "invite", "Not A Name")
-        await shell.refused(2, "ConfigError", "server", "invite", "x", "--expires", "soon")
 
         # A site's certificate opens no operator's door: 5, refused.
         folder = tmp_path / "disguise"
@@ -241,33 +239,58 @@ async def test_members(tmp_path):
         await asyncio.wait_for(drained, 20)
 
 
-async def test_mistakes_at_the_keyboard(tmp_path):
-    async with loopback(tmp_path) as local:
-        shell = Shell(tmp_path, local.home.operator)
-        await shell.refused(2, "ConfigError", "run", "submit", "missing.toml")
-        (tmp_path / "plan.toml").write_text(PLAN.format(count=1).replace("rounds", "runds"))
-        error = await shell.refused(2, "ConfigError", "run", "submit", "plan.toml")
-        assert error["hint"] in ("did you mean rounds?", "add rounds = …")
-        (tmp_path / "plan.toml").write_text(PLAN.format(count=1).replace("initial.safetensors", "."))
-        error = await shell.refused(2, "ConfigError", "run", "submit", "plan.toml")
-        assert "cannot be read" in error["message"]
-        (tmp_path / "plan.toml").write_text(PLAN.format(count=1))
-        await shell.refused(2, "ConfigError", "run", "submit", "plan.toml")
-        (tmp_path / "initial.safetensors").write_bytes(b"PK\x03\x04 a zip, or so")
-        error = await shell.refused(2, "ConfigError", "run", "submit", "plan.toml")
-        assert "not a safetensors file" in error["message"]
-        await shell.refused(2, "NotFound", "run", "show", "ffff")
-        await shell.run("run", "shw", code=2)
-        await shell.run("run", "submit", code=2)
-        _, err = await shell.run("site", "join", "foedus1.AAAA", code=2)
-        assert "the invitation is damaged" in err
-        nowhere = Shell(tmp_path, tmp_path / "nowhere")
-        await nowhere.refused(2, "ConfigError", "server", "status")
-        (local.home.operator / "address").write_text("127.0.0.1:1\n")
-        error = await shell.refused(3, "ServerUnreachable", "server", "status")
-        assert error["hint"]
-        await shell.refused(2, "ConfigError", "server", "init", "server", *("--federation", "x", "--address", "a:1"))
-        await shell.refused(2, "ConfigError", "server", "init", "new", *("--federation", "Not One", "--address", "a:1"))
+def test_mistakes_at_the_keyboard(tmp_path, monkeypatch, capsys):
+    """In this process: none of them gets as far as a server."""
+    home = initialise(tmp_path / "server", federation="hearts", address="127.0.0.1:1", listen=None, clock=SystemClock())
+    plan, model = tmp_path / "plan.toml", tmp_path / "initial.safetensors"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FOEDUS_OPERATOR", str(home.operator))
+
+    def refused(code, error, *words):
+        monkeypatch.setattr(sys, "argv", ["foedus", *words, "--json"])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        assert caught.value.code == code
+        out, err = capsys.readouterr()
+        fault = json.loads(out)["error"]
+        assert fault["code"] == error
+        assert err.splitlines() == [
+            f"foedus: {fault['message']}",
+            *([f"        {fault['hint']}"] * bool(fault["hint"])),
+        ]
+        return fault
+
+    def usage(*words):
+        monkeypatch.setattr(sys, "argv", ["foedus", *words])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        assert caught.value.code == 2
+        return capsys.readouterr().err
+
+    submit = ("run", "submit", "plan.toml")
+    assert "there is no file" in refused(2, "ConfigError", *submit)["message"]
+    plan.write_text(PLAN.format(count=1).replace("rounds", "runds"))
+    assert refused(2, "ConfigError", *submit)["hint"] in ("did you mean rounds?", "add rounds = …")
+    plan.write_text(PLAN.format(count=1).replace("initial.safetensors", "."))
+    assert "cannot be read" in refused(2, "ConfigError", *submit)["message"]
+    plan.write_text(PLAN.format(count=1).replace('model = "initial.safetensors"', ""))
+    assert "model is missing" in refused(2, "ConfigError", *submit)["message"]
+    plan.write_text(PLAN.format(count=1))
+    assert "there is no model file" in refused(2, "ConfigError", *submit)["message"]
+    model.write_bytes(b"PK\x03\x04 a zip, or so")
+    assert "not a safetensors file" in refused(2, "ConfigError", *submit)["message"]
+    write_model(model, toy_model())
+    assert refused(3, "ServerUnreachable", *submit)["hint"]
+    assert (
+        "no operator credentials" in refused(2, "ConfigError", "server", "status", "--operator", "nowhere")["message"]
+    )
+    refused(2, "ConfigError", "server", "init", "server", "--federation", "x", "--address", "a:1")
+    refused(2, "ConfigError", "server", "init", "new", "--federation", "Not One", "--address", "a:1")
+    refused(2, "ConfigError", "server", "init", "new", "--federation", "x", "--address", "nowhere")
+    refused(2, "ConfigError", "server", "invite", "x", "--expires", "soon")
+    assert "the invitation is damaged" in usage("site", "join", "foedus1.AAAA")
+    assert "shw" in usage("run", "shw")
+    assert "PLAN" in usage("run", "submit")
 
 
 def test_a_bug_is_admitted_and_exits_70(monkeypatch, capsys, tmp_path):

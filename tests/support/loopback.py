@@ -87,9 +87,16 @@ class Credentials:
 
     def channel(self) -> grpc.aio.Channel:
         """As the SDK's, except that it sends messages of any size."""
-        credentials = grpc.ssl_channel_credentials(self.authority_pem, self.key_pem, self.certificate_pem)
+        return grpc.aio.secure_channel(self.address, *self._secured())
+
+    def blocking_channel(self) -> grpc.Channel:
+        """The same for a thread."""
+        return grpc.secure_channel(self.address, *self._secured())
+
+    def _secured(self) -> tuple[grpc.ChannelCredentials, list[tuple[str, object]]]:
         options = {**dict(CHANNEL_OPTIONS), "grpc.max_send_message_length": -1}
-        return grpc.aio.secure_channel(self.address, credentials, options=list(options.items()))
+        credentials = grpc.ssl_channel_credentials(self.authority_pem, self.key_pem, self.certificate_pem)
+        return credentials, list(options.items())
 
 
 @dataclass
@@ -150,7 +157,8 @@ class Loopback:
 
     def site(self, name: str, **options: float) -> RawSite:
         """An enrolled site that speaks the protocol by hand."""
-        return RawSite(name, self.open(self.member("site", name, **options)))
+        credentials = self.member("site", name, **options)
+        return RawSite(name, self.open(credentials), credentials)
 
     async def submit(self, wanted: Plan | None = None, model: Model | None = None) -> str:
         """Start a run of the toy task; its id."""
@@ -208,6 +216,7 @@ class RawSite:
 
     name: str
     channel: grpc.aio.Channel
+    credentials: Credentials | None = None
     call: grpc.aio.StreamStreamCall | None = None
     outgoing: asyncio.Queue[session_pb2.SiteMessage | None] = field(default_factory=asyncio.Queue)
 
@@ -271,19 +280,20 @@ class RawSite:
         return transfer_pb2.UploadHeader(**values)
 
     async def send(self, messages: Iterable[transfer_pb2.UploadMessage]) -> list[transfer_pb2.UploadReply]:
-        """Any messages on an upload stream; all replies."""
+        """Any messages on an upload stream, whatever the server answers meanwhile; all replies.
 
-        async def stream() -> AsyncIterator[transfer_pb2.UploadMessage]:
-            for message in messages:
-                yield message
+        On a thread: the asyncio client may hide the server's status behind a failed write of its own.
+        """
+        assert self.credentials is not None
 
-        call = transfer_pb2_grpc.TransferStub(self.channel).Upload(stream())
+        def blocking() -> list[transfer_pb2.UploadReply]:
+            with self.credentials.blocking_channel() as channel:
+                return list(transfer_pb2_grpc.TransferStub(channel).Upload(iter(messages)))
+
         try:
-            return [reply async for reply in call]
-        except grpc.aio.AioRpcError as error:
+            return await asyncio.to_thread(blocking)
+        except grpc.RpcError as error:
             raise from_rpc_error(error) from None
-        finally:
-            call.cancel()
 
     async def upload(
         self, order: session_pb2.Assignment, data: bytes, chunks: Iterable[tuple[int, bytes]] | None = None, **changes
