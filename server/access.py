@@ -110,6 +110,7 @@ class Access:
             AccessDenied, NotApproved, CertificateExpired, RateLimited: it may not.
         """
         who = self._identify(context)
+        self.throttle(who)
         if who.identity.role not in ALLOWED.get(method, frozenset()):
             raise AccessDenied(
                 f"{method.rsplit('/', 1)[-1]} is not for {who.identity.role} callers",
@@ -119,7 +120,6 @@ class Access:
             raise CertificateExpired(
                 f"the certificate of {who.identity.role} {who.name!r} has expired", hint="check the clock; join again"
             )
-        self.throttle(who)
         if who.identity.role != "anonymous":
             self.registry.authorise(who.identity, who.key_sha256)
         return who
@@ -130,8 +130,10 @@ class Access:
         Raises:
             RateLimited: it has used up its rate.
         """
-        # Anonymous callers share one bucket per address, so that many of them are no way around it.
-        key = who.identity.uri if who.identity.role != "anonymous" else f"anonymous {who.origin.rpartition(':')[0]}"
+        # Anonymous callers share one bucket per address, so that many of them are no way around it. A
+        # member's is its key's own: whoever still holds a revoked key cannot use up the new one's rate.
+        member = who.identity.role != "anonymous"
+        key = f"{who.identity.uri} {who.key_sha256}" if member else f"anonymous {who.origin.rpartition(':')[0]}"
         now = self.now()
         if len(self._buckets) > 10_000:
             self._buckets.clear()

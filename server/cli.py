@@ -175,17 +175,17 @@ def sites_ls(operator: Path, as_json: bool) -> None:
 def _change(action: str, text: str) -> None:
     @sites.command(action, help=text)
     @click.argument("name")
+    @click.option("--as-operator", is_flag=True, help="NAME is an operator, not a site.")
     @click.option("--yes", is_flag=True, help="Do not ask.")
     @operator_option
     @json_option
-    def command(name: str, yes: bool, operator: Path, as_json: bool) -> None:
+    def command(name: str, as_operator: bool, yes: bool, operator: Path, as_json: bool) -> None:
         from ..protos.v1 import operations_pb2
 
         if action == "revoke" and not yes:
             click.confirm(f"{name} will be cut off at once and must be invited again. Revoke it?", abort=True, err=True)
-        site = ask_server(
-            operator, lambda stub: stub.ChangeSite(operations_pb2.ChangeSiteRequest(name=name, action=action))
-        )
+        request = operations_pb2.ChangeSiteRequest(name=name, action=action, role="operator" if as_operator else "site")
+        site = ask_server(operator, lambda stub: stub.ChangeSite(request))
         emit(_site(site), f"{site.name} is {site.state}", as_json=as_json)
 
 

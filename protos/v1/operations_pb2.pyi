@@ -227,12 +227,14 @@ class Site(_message.Message):
     def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., state: _Optional[str] = ..., key_sha256: _Optional[str] = ..., origin: _Optional[str] = ..., last_seen_unix_seconds: _Optional[float] = ..., certificate_expires_unix_seconds: _Optional[float] = ..., connected: bool = ..., tasks: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., clock_skew_seconds: _Optional[float] = ..., working_on: _Optional[str] = ...) -> None: ...
 
 class ChangeSiteRequest(_message.Message):
-    __slots__ = ("name", "action")
+    __slots__ = ("name", "action", "role")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
     name: str
     action: str
-    def __init__(self, name: _Optional[str] = ..., action: _Optional[str] = ...) -> None: ...
+    role: str
+    def __init__(self, name: _Optional[str] = ..., action: _Optional[str] = ..., role: _Optional[str] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()

@@ -32,7 +32,7 @@ from ...protos.invitation import Invitation
 from ...protos.v1 import common_pb2, operations_pb2, operations_pb2_grpc
 from ...protos.wire import digest
 from .. import views
-from ..access import Context
+from ..access import Context, caller
 from ..assignments import unanswered
 from ..authority import Authority
 from ..federation import Federation
@@ -120,7 +120,7 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         self, request: operations_pb2.RunRequest, context: Context
     ) -> AsyncIterator[operations_pb2.RunEvent]:
         """First the run as it stands, then its events, until it ends."""
-        fed = self._fed
+        fed, who = self._fed, caller.get()
         run = fed.records.run(request.run)
         happenings = fed.feed.watch()
         # The watch begins before the snapshot is taken, so that nothing falls between the two.
@@ -137,6 +137,7 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
                 if happening is None:
                     return
                 following = asyncio.ensure_future(anext(happenings, None))
+                fed.registry.authorise(who.identity, who.key_sha256)  # it may have been revoked meanwhile
                 if happening.run in ("", run.id):
                     ended = happening.name in ENDINGS
                     yield views.happening(fed, fed.records.run(run.id), happening)
@@ -205,10 +206,18 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         return operations_pb2.ListSitesReply(sites=[views.member(self._fed, member) for member in members])
 
     async def ChangeSite(self, request: operations_pb2.ChangeSiteRequest, context: Context) -> operations_pb2.Site:
-        """Approve, suspend or revoke a site; the last two take effect on its live session too."""
-        fed = self._fed
-        member = fed.registry.change("site", request.name, request.action)
-        fed.feed.publish(f"site_{member.state}", site=member.name)
+        """Approve, suspend or revoke a member; the last two take effect on a site's live session too."""
+        fed, role = self._fed, request.role or "site"
+        if role not in ("site", "operator"):
+            raise ConfigError(f"{role!r:.40} is not one of site, operator")
+        if role == "operator" and request.action != "approve" and request.name == caller.get().name:
+            raise RunStateError(
+                "an operator does not suspend or revoke itself", hint="let another operator do it: one must be left"
+            )
+        member = fed.registry.change(role, request.name, request.action)
+        fed.feed.publish(f"{role}_{member.state}", site=member.name)
+        if role == "operator":
+            return views.member(fed, member)
         if member.state in (MemberState.SUSPENDED, MemberState.REVOKED):
             session = fed.sessions.get(member.name)
             if session is not None:

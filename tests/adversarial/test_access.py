@@ -6,13 +6,29 @@ import time
 
 import grpc
 import pytest
-from foedus.errors import AccessDenied, NotApproved, ProtocolError, StaleRound, TokenRefused
+from foedus.errors import (
+    AccessDenied,
+    ConfigError,
+    NotApproved,
+    NotFound,
+    ProtocolError,
+    RunStateError,
+    StaleRound,
+    TokenRefused,
+)
 from foedus.privacy import anonymous
 from foedus.privacy import certificates as c
 from foedus.privacy.identity import Identity
 from foedus.protos.channel import CHANNEL_OPTIONS
 from foedus.protos.status import CODE_KEY
-from foedus.protos.v1 import enrolment_pb2, enrolment_pb2_grpc, operations_pb2, session_pb2, transfer_pb2
+from foedus.protos.v1 import (
+    enrolment_pb2,
+    enrolment_pb2_grpc,
+    operations_pb2,
+    operations_pb2_grpc,
+    session_pb2,
+    transfer_pb2,
+)
 from foedus.server import access
 from foedus.server.access import ALLOWED
 from grpc_health.v1 import health_pb2
@@ -363,3 +379,54 @@ async def test_strangers_share_one_rate_per_address(tmp_path):
         assert codes == ["EnrolmentError"] * 5 + ["RateLimited"] * 3
         member = local.open(local.member("operator", "ada"))
         assert await outcome(member, "/foedus.v1.Operations/Status") == ""
+
+
+async def test_who_holds_a_superseded_key_cannot_use_up_the_rate_of_the_new_one(tmp_path):
+    async with loopback(tmp_path, limits={"calls_per_second": 0.001, "burst": 3}) as local:
+        old = local.open(local.member("site", "berlin"))
+        new = local.open(local.member("site", "berlin"))
+        path = "/grpc.health.v1.Health/Check"
+        assert [await outcome(old, path) for _ in range(5)] == ["AccessDenied"] * 3 + ["RateLimited"] * 2
+        assert await outcome(new, path) == ""
+
+
+async def test_calls_that_are_denied_count_against_the_rate_too(tmp_path):
+    async with loopback(tmp_path, limits={"calls_per_second": 0.001, "burst": 3}) as local:
+        site = local.open(local.member("site", "berlin"))
+        codes = [await outcome(site, "/foedus.v1.Operations/Drain") for _ in range(5)]
+        assert codes == ["AccessDenied"] * 3 + ["RateLimited"] * 2
+
+
+async def test_an_operator_is_revoked_by_another_and_its_open_watch_ends(tmp_path):
+    async with loopback(tmp_path) as local:
+        eve = operations_pb2_grpc.OperationsStub(local.open(local.member("operator", "eve")))
+        run = await local.submit()
+        watch = eve.WatchRun(operations_pb2.RunRequest(run=run))
+        assert (await watch.read()).name == "watch_began"
+
+        def change(stub, name, action):
+            return typed(stub.ChangeSite(operations_pb2.ChangeSiteRequest(name=name, action=action, role="operator")))
+
+        for action in ("suspend", "revoke"):
+            with pytest.raises(RunStateError, match="itself"):
+                await change(eve, "eve", action)
+        assert (await change(local.operator(), "eve", "revoke")).state == "revoked"
+        with pytest.raises(NotApproved):
+            await typed(eve.Status(operations_pb2.StatusRequest()))
+        with pytest.raises(NotApproved):
+            await typed(watch.read())
+        with pytest.raises(NotFound):
+            await change(local.operator(), "nobody", "approve")
+        with pytest.raises(ConfigError, match="not one of site, operator"):
+            await typed(
+                local.operator().ChangeSite(operations_pb2.ChangeSiteRequest(name="x", action="approve", role="server"))
+            )
+
+
+@pytest.mark.parametrize("folder", ["server", "server/operator"])
+async def test_keys_are_readable_by_their_owner_alone(tmp_path, folder):
+    async with loopback(tmp_path):
+        keys = list((tmp_path / folder).glob("*key*"))
+        assert keys
+        assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}
+        assert (tmp_path / "server" / "state").stat().st_mode & 0o777 == 0o700

@@ -13,6 +13,8 @@ import pytest
 from click.testing import CliRunner
 from foedus import cli
 from foedus.cli import NOUNS, root
+from foedus.client_sdk.enrol import join
+from foedus.client_sdk.home import SiteHome
 from foedus.client_sdk.site import Site
 from foedus.clock import SystemClock
 from foedus.modelfile import ModelFile, write_model
@@ -174,15 +176,31 @@ async def test_failed_and_stopped_runs_exit_1(tmp_path):
         assert "stopped by an operator" in err
 
 
+async def pending(local):
+    """Wait until a member waits for approval."""
+    while not any(member.state == "pending" for member in local.fed.registry.members()):
+        await asyncio.sleep(0.05)
+
+
 async def test_members(tmp_path):
     async with loopback(tmp_path) as local:
         shell = Shell(tmp_path, local.home.operator)
         listen = await shell.json("server", "sites", "ls")
         assert [(s["name"], s["role"], s["state"]) for s in listen] == [("operator", "operator", "active")]
 
-        # A further operator: invited, joined, at work.
-        invited = await shell.json("server", "invite", "ada", "--as-operator", "--approved", "--expires", "30m")
-        await shell.run("site", "join", local.invitation(invited["invitation"]).encode(), "--home", "ada")
+        # A further operator: invited, approved, joined, at work.
+        invited = await shell.json("server", "invite", "ada", "--as-operator", "--expires", "30m")
+        joining = asyncio.create_task(
+            join(
+                local.invitation(invited["invitation"]),
+                SiteHome(tmp_path / "ada"),
+                clock=SystemClock(),
+                sleep=lambda _seconds: asyncio.sleep(0.05),
+            )
+        )
+        await pending(local)
+        assert (await shell.json("server", "sites", "approve", "ada", "--as-operator"))["state"] == "active"
+        await joining
         ada = Shell(tmp_path, tmp_path / "ada")
         assert (await ada.json("server", "status"))["federation"] == "hearts"
         _, err = await shell.run(
@@ -196,8 +214,7 @@ async def test_members(tmp_path):
         joining = asyncio.create_task(
             shell.run("site", "join", local.invitation(invited["invitation"]).encode(), "--home", "berlin")
         )
-        while not any(m.state == "pending" for m in local.fed.registry.members()):
-            await asyncio.sleep(0.05)
+        await pending(local)
         found = await ada.json("server", "sites", "approve", "berlin")
         assert (found["state"], len(found["key_sha256"])) == ("active", 64)
         out, err = await joining
@@ -221,6 +238,8 @@ async def test_members(tmp_path):
         await shell.refused(2, "RunStateError", "server", "sites", "approve", "berlin")
         await shell.refused(2, "NotFound", "server", "sites", "approve", "nobody")
         await shell.refused(2, "RunStateError", "server", "invite", "ada", "--as-operator")
+        assert (await shell.json("server", "sites", "revoke", "ada", "--as-operator", "--yes"))["state"] == "revoked"
+        await ada.refused(3, "NotApproved", "server", "status")
         await shell.refused(2, "ConfigError", "server", "invite", "Not A Name")
 
         # A site's certificate opens no operator's door: 5, refused.
