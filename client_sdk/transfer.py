@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc
 
-from ..errors import CorruptTransfer, FoedusError, ProtocolError
+from ..errors import CorruptTransfer, FoedusError, PeerUntrusted, ProtocolError
 from ..files import sha256_file, storing
 from ..protos.chunks import decode_chunk, encode_upload_chunk, upload_bytes
 from ..protos.messages import Receipt
@@ -102,8 +102,16 @@ def intact(parcel: Parcel) -> bool:
 
 
 def worth_retrying(error: FoedusError) -> bool:
-    """Whether the same call may succeed later."""
-    return error.grpc_status in ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "DATA_LOSS", "INTERNAL")
+    """Whether the same call may succeed later.
+
+    A peer that is not trusted counts: a proxy that hangs up while the server restarts looks like one.
+    """
+    return isinstance(error, PeerUntrusted) or error.grpc_status in (
+        "UNAVAILABLE",
+        "RESOURCE_EXHAUSTED",
+        "DATA_LOSS",
+        "INTERNAL",
+    )
 
 
 def _forget_older(folder: Path) -> None:

@@ -14,7 +14,7 @@ def _load(name):
     return module
 
 
-harness, proxies = _load("harness"), _load("proxy")
+harness, lines = _load("harness"), _load("proxy")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -66,5 +66,11 @@ def trial(new_trial):
 @pytest.fixture
 def proxy(trial):
     """A line between a site and the trial's server that can be made bad."""
-    with proxies.Proxy(trial.fed.port) as proxy:
+    with lines.Proxy(trial.fed.port) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def proxies():
+    """The module with ``Proxy``, for tests that make their own."""
+    return lines

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -64,6 +65,11 @@ class Trial:
                 process.wait()
             if process.stdin is not None:
                 process.stdin.close()
+
+    @property
+    def command(self) -> list[str]:
+        """The command line's beginning."""
+        return [sys.executable, "-m", "foedus"]
 
     # Sites
 
@@ -159,9 +165,17 @@ class Trial:
         self.fed.fetch(run, "last", path)
         return ModelFile.open(path).vector(Role.TRAINABLE)
 
+    def initial_sha256(self, run: str) -> str:
+        """The digest of a run's initial model, from the database: the server need not be there."""
+        with closing(sqlite3.connect(self.folder / "server/state/foedus.db")) as db:
+            return db.execute("SELECT initial_sha256 FROM runs WHERE id = ?", (run,)).fetchone()[0]
+
     def verdicts(self, run: str, round: int) -> dict[str, str]:
         """What became of each site's training in a round."""
-        shown = self.fed.show(run).rounds[round - 1]
+        rounds = self.fed.show(run).rounds
+        if len(rounds) < round:
+            return defaultdict(str)
+        shown = rounds[round - 1]
         return {part.site: part.verdict for part in shown.participations if part.phase == 1}
 
     # Waiting
@@ -198,7 +212,7 @@ class Trial:
 
     def partial(self, run: str, round: int, site: str) -> int:
         """How much of an update has reached the server's disk."""
-        found = list((self.folder / "server/state/inbox" / run / str(round)).glob(f"{site}.*.part"))
+        found = list((self.folder / "server/state/inbox" / run / str(round)).glob(f"{site}~*.part"))
         return found[0].stat().st_size if found else 0
 
     def events(self, name: str) -> int:

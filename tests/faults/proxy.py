@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 BLOCK_BYTES = 8192
+POLL_SECONDS = 0.01
 
 
 @dataclass(slots=True)
@@ -23,8 +24,10 @@ class Proxy:
         latency_seconds: added to every block, one way.
         swallow_down: drop what the server sends; the connection stays open.
         swallow_up: drop what the site sends.
+        up_to: pass on to the server no more than makes ``num_up`` this; the rest waits.
         refuse: hang up on new connections.
         num_up, num_down: bytes passed on, to and from the server.
+        waiting: whether ``up_to`` keeps something back.
     """
 
     target_port: int
@@ -32,10 +35,12 @@ class Proxy:
     latency_seconds: float = 0.0
     swallow_down: bool = False
     swallow_up: bool = False
+    up_to: float = float("inf")
     refuse: bool = False
     port: int = 0
     num_up: int = 0
     num_down: int = 0
+    waiting: bool = False
     _free_at: dict[str, float] = field(default_factory=lambda: {"up": 0.0, "down": 0.0})
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -75,11 +80,14 @@ class Proxy:
         finally:
             server.close()
             self._cut()
-            for task in self._tasks:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
-            self._loop.run_until_complete(asyncio.sleep(0))
+            self._loop.run_until_complete(self._finish())
             self._loop.close()
+
+    async def _finish(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         mine = asyncio.current_task()
@@ -130,6 +138,9 @@ class Proxy:
             if not data:
                 return
             await asyncio.sleep(max(0.0, due - self._loop.time()))
+            while way == "up" and self.num_up + len(data) > self.up_to:
+                self.waiting = True
+                await asyncio.sleep(POLL_SECONDS)
             if self.swallow_up if way == "up" else self.swallow_down:
                 continue
             writer.write(data)
