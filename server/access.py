@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,6 +16,7 @@ import grpc
 from ..errors import AccessDenied, CertificateExpired, RateLimited
 from ..privacy.certificates import certificate_key_sha256, expires, read_identity, verify_issued
 from ..privacy.identity import Identity, Role
+from .config import Limits
 from .registry import Registry
 
 if TYPE_CHECKING:
@@ -83,7 +86,8 @@ class Bucket:
 
     def take(self, now: float) -> bool:
         """Whether one more call is within the rate."""
-        self.level = min(self.burst, self.level + (now - self.filled) * self.rate)
+        # A clock that was set back takes nothing away.
+        self.level = min(self.burst, self.level + max(0.0, now - self.filled) * self.rate)
         self.filled = now
         if self.level < 1:
             return False
@@ -98,10 +102,10 @@ class Access:
     registry: Registry
     federation: str
     authority_pem: bytes
-    calls_per_second: float
-    burst: int
+    limits: Limits
     now: Callable[[], float] = time.time
     _buckets: dict[str, Bucket] = field(default_factory=dict)
+    _open: Counter[str] = field(default_factory=Counter)
 
     def admit(self, method: str, context: Context) -> Caller:
         """The caller of ``method``, if it may.
@@ -130,18 +134,34 @@ class Access:
         Raises:
             RateLimited: it has used up its rate.
         """
-        # Anonymous callers share one bucket per address, so that many of them are no way around it. A
-        # member's is its key's own: whoever still holds a revoked key cannot use up the new one's rate.
-        member = who.identity.role != "anonymous"
-        key = f"{who.identity.uri} {who.key_sha256}" if member else f"anonymous {who.origin.rpartition(':')[0]}"
-        now = self.now()
+        key, now = _limited_by(who), self.now()
         if len(self._buckets) > 10_000:
             self._buckets.clear()
         bucket = self._buckets.get(key)
         if bucket is None:
-            bucket = self._buckets[key] = Bucket(self.calls_per_second, self.burst, self.burst, now)
+            bucket = self._buckets[key] = Bucket(
+                self.limits.calls_per_second, self.limits.burst, self.limits.burst, now
+            )
         if not bucket.take(now):
-            raise RateLimited(f"more than {self.calls_per_second:g} calls per second", hint="slow down")
+            raise RateLimited(f"more than {self.limits.calls_per_second:g} calls per second", hint="slow down")
+
+    @contextmanager
+    def open_call(self, who: Caller) -> Iterator[None]:
+        """Count a call while it is open.
+
+        Raises:
+            RateLimited: the caller has too many open already.
+        """
+        key = _limited_by(who)
+        if self._open[key] >= self.limits.open_calls:
+            raise RateLimited(f"{self.limits.open_calls} calls are open already", hint="end some of them")
+        self._open[key] += 1
+        try:
+            yield
+        finally:
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]
 
     def _identify(self, context: Context) -> Caller:
         pems = list(context.auth_context().get("x509_pem_cert", []))
@@ -152,6 +172,14 @@ class Access:
         if identity.federation != self.federation:
             identity = ANONYMOUS
         return Caller(identity, key, end, origin)
+
+
+def _limited_by(who: Caller) -> str:
+    # Anonymous callers share one rate per address, so that many of them are no way around it. A
+    # member's is its key's own: whoever still holds a revoked key cannot use up the new one's.
+    if who.identity.role == "anonymous":
+        return f"anonymous {who.origin.rpartition(':')[0]}"
+    return f"{who.identity.uri} {who.key_sha256}"
 
 
 @lru_cache(maxsize=4096)

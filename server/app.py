@@ -126,9 +126,7 @@ def _federation(home: ServerHome, config: ServerConfig, clock: Clock, store: Sto
 async def _serving(home: ServerHome, fed: Federation) -> AsyncIterator[Server]:
     config, clock = fed.config, fed.clock
     authority = Authority(home, config, clock, fed.registry, fed.metrics)
-    access = Access(
-        fed.registry, config.federation, authority.certificate_pem, config.limits.calls_per_second, config.limits.burst
-    )
+    access = Access(fed.registry, config.federation, authority.certificate_pem, config.limits)
     runs, intake, draining = Runs(fed), Intake(fed), asyncio.Event()
     operations = OperationsService(fed, runs, authority, draining.set)
     grpc_server = grpc.aio.server(interceptors=[Guard(access, fed.metrics)], options=list(SERVER_OPTIONS))

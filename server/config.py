@@ -15,11 +15,19 @@ DAY_SECONDS = 86_400.0
 
 
 class Limits(Settings):
-    """Bounds that hold whatever a caller asks for."""
+    """Bounds that hold whatever a caller asks for.
+
+    Attributes:
+        max_model_bytes: the largest initial model.
+        calls_per_second: calls and session messages of one caller, a stranger's by its address.
+        burst: how many of them may come at once.
+        open_calls: how many calls of one caller may be open at once.
+    """
 
     max_model_bytes: PositiveInt = 64 << 30
     calls_per_second: Annotated[float, Field(gt=0)] = 50.0
     burst: PositiveInt = 200
+    open_calls: PositiveInt = 100
 
 
 class ServerConfig(Settings):

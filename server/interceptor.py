@@ -80,8 +80,10 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # takes none
     async def _around(self, method: str, context: Context) -> AsyncIterator[None]:
         begun = time.monotonic()
         try:
-            caller.set(self._access.admit(method, context))
-            yield
+            who = self._access.admit(method, context)
+            caller.set(who)
+            with self._access.open_call(who):
+                yield
         except FoedusError as error:
             status, message, metadata = to_status(error)
             if status is grpc.StatusCode.INTERNAL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import grpc
@@ -31,7 +32,7 @@ from foedus.protos.v1 import (
 )
 from foedus.server import access
 from foedus.server.access import ALLOWED
-from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from loopback import Credentials, RawSite, loopback, plan, typed, update_bytes
 
@@ -395,6 +396,23 @@ async def test_calls_that_are_denied_count_against_the_rate_too(tmp_path):
         site = local.open(local.member("site", "berlin"))
         codes = [await outcome(site, "/foedus.v1.Operations/Drain") for _ in range(5)]
         assert codes == ["AccessDenied"] * 3 + ["RateLimited"] * 2
+
+
+async def test_nobody_keeps_more_than_so_many_calls_open(tmp_path):
+    async with loopback(tmp_path, limits={"open_calls": 5, "burst": 1000}) as local:
+        hoarder, calm = local.open(local.member("site", "hoarder")), local.open(local.member("site", "calm"))
+        stub = health_pb2_grpc.HealthStub(hoarder)
+        held = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(5)]
+        for call in held:
+            assert (await call.read()).status == 1
+        path = "/grpc.health.v1.Health/Check"
+        assert await outcome(hoarder, path) == "RateLimited"
+        assert await outcome(calm, path) == ""
+        held[0].cancel()
+        while await outcome(hoarder, path) == "RateLimited":
+            await asyncio.sleep(0.01)
+        for call in held:
+            call.cancel()
 
 
 async def test_an_operator_is_revoked_by_another_and_its_open_watch_ends(tmp_path):

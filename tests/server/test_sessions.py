@@ -84,6 +84,11 @@ class TestBucket:
         bucket = Bucket(rate=100.0, burst=2, level=2, filled=0.0)
         assert [bucket.take(1e9) for _ in range(3)] == [True, True, False]
 
+    def test_a_clock_that_is_set_back_locks_nobody_out(self):
+        bucket = Bucket(rate=1.0, burst=2, level=2, filled=10_000.0)
+        assert [bucket.take(5_000.0) for _ in range(3)] == [True, True, False]
+        assert bucket.take(5_001.0)
+
     @given(st.floats(0.1, 100), st.integers(1, 50), st.lists(st.floats(0, 2), max_size=80))
     def test_no_schedule_beats_it(self, rate, burst, waits):
         bucket, now, taken = Bucket(rate, burst, burst, 0.0), 0.0, 0
