@@ -158,7 +158,8 @@ class _Linear:
         return clone(self.estimator).set_params(**{key: value for key, value in wanted.items() if key in known})
 
     def checked(self, table: Table) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        x, y = (np.asarray(part) for part in table)
+        # The model is float64, and scikit-learn's loops take examples of the model's own dtype alone.
+        x, y = np.asarray(table[0], np.float64), np.asarray(table[1])
         if x.ndim != 2 or x.shape[1] != self.num_features or y.shape != (len(x),):
             raise ConfigError(
                 f"task {self.task!r}: the data has shapes {x.shape} and {y.shape}, "
