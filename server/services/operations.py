@@ -165,13 +165,14 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         self, request: operations_pb2.FetchModelRequest, context: Context
     ) -> AsyncIterator[common_pb2.Chunk]:
         """A run's last, best or initial model."""
-        run = views.run(self._fed, self._fed.records.run(request.run))
+        run, who = views.run(self._fed, self._fed.records.run(request.run)), caller.get()
         found = {"last": run.last_sha256, "best": run.best_sha256, "initial": run.initial_sha256}
         if request.which not in found:
             raise ConfigError(f"{request.which!r:.40} is not one of last, best, initial")
         if not found[request.which]:
             raise NotFound(f"run {run.id} has no {request.which} model yet")
         for offset, data in chunks(self._fed.blobs.path(found[request.which])):
+            self._fed.registry.authorise(who.identity, who.key_sha256)
             yield common_pb2.Chunk(offset=offset, data=data)
 
     # Members

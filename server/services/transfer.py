@@ -47,11 +47,13 @@ class TransferService:
 
     async def Download(self, request: transfer_pb2.DownloadRequest, context: Context) -> AsyncIterator[bytes]:
         """A model, from an offset on, to a site that was given work with it."""
-        sha256, site = digest(request.sha256, "sha256"), caller.get().name
+        sha256, who = digest(request.sha256, "sha256"), caller.get()
+        site = who.name
         works = works_with(self._fed, site, sha256)
         if not works:
             raise AccessDenied(f"no open work of {site!r} uses model {sha256[:12]}…")
         for offset, data in chunks(self._fed.blobs.path(sha256), request.offset):
+            self._fed.registry.authorise(who.identity, who.key_sha256)  # it may have been revoked meanwhile
             yield encode_chunk(offset, data)
             self._fed.metrics.bytes_moved("down", len(data))
             for work in works:

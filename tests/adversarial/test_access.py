@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import grpc
+import numpy as np
 import pytest
 from foedus.errors import (
     AccessDenied,
@@ -17,6 +19,8 @@ from foedus.errors import (
     StaleRound,
     TokenRefused,
 )
+from foedus.layout import layout_of
+from foedus.modelfile import Model
 from foedus.privacy import anonymous
 from foedus.privacy import certificates as c
 from foedus.privacy.identity import Identity
@@ -29,6 +33,7 @@ from foedus.protos.v1 import (
     operations_pb2_grpc,
     session_pb2,
     transfer_pb2,
+    transfer_pb2_grpc,
 )
 from foedus.server import access
 from foedus.server.access import ALLOWED
@@ -448,3 +453,35 @@ async def test_keys_are_readable_by_their_owner_alone(tmp_path, folder):
         assert keys
         assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}
         assert (tmp_path / "server" / "state").stat().st_mode & 0o777 == 0o700
+
+
+async def received_until_refused(stream):
+    received = 0
+    with contextlib.suppress(NotApproved):
+        while (chunk := await typed(stream.read())) is not grpc.aio.EOF:
+            received += len(chunk.data)
+        raise AssertionError(f"it went on to its end, {received} bytes")
+    return received
+
+
+async def test_a_download_ends_when_its_site_is_suspended_and_a_fetch_when_its_operator_is_revoked(tmp_path):
+    arrays = {"w": np.zeros(8 << 20, np.float32)}  # 32 MiB, more than the connections hold in flight
+    async with loopback(tmp_path) as local:
+        site = local.site("a")
+        await site.connect()
+        run = await local.submit(plan(cohort={"count": 1}), Model.of(layout_of(arrays), arrays))
+        order = await site.hear("assignment")
+        eve = operations_pb2_grpc.OperationsStub(local.open(local.member("operator", "eve")))
+        streams = [
+            transfer_pb2_grpc.TransferStub(site.channel).Download(
+                transfer_pb2.DownloadRequest(sha256=order.model_sha256)
+            ),
+            eve.FetchModel(operations_pb2.FetchModelRequest(run=run, which="initial")),
+        ]
+        for stream in streams:
+            assert (await stream.read()).data
+        stub = local.operator()
+        await stub.ChangeSite(operations_pb2.ChangeSiteRequest(name="a", action="suspend"))
+        await stub.ChangeSite(operations_pb2.ChangeSiteRequest(name="eve", action="revoke", role="operator"))
+        for stream in streams:
+            assert await received_until_refused(stream) < order.model_bytes
