@@ -88,8 +88,14 @@ def sync_folder(path: Path) -> None:
 
 def sha256_file(path: Path) -> str:
     """The hex SHA-256 of a file's content."""
+    return hashed(path)[1].hexdigest()
+
+
+def hashed(path: Path) -> tuple[int, hashlib._Hash]:
+    """The size of a file and the SHA-256 over it, to be continued with what is appended."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.file_digest(file, "sha256")
+        return file.tell(), digest
 
 
 def read_exactly(path: Path, offset_bytes: int, into: memoryview) -> None:

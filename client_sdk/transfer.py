@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import grpc
 
 from ..errors import CorruptTransfer, FoedusError, PeerUntrusted, ProtocolError
-from ..files import sha256_file, storing
+from ..files import hashed, storing
 from ..protos.chunks import decode_chunk, encode_upload_chunk, upload_bytes
 from ..protos.messages import Receipt
 from ..protos.pace import Pace
@@ -39,10 +38,7 @@ async def download(channel: grpc.aio.Channel, folder: Path, sha256: str, num_byt
         return path
     receive = channel.unary_stream(DOWNLOAD, transfer_pb2.DownloadRequest.SerializeToString, decode_chunk)
     with storing(f"receiving model {sha256[:12]}…"), partial.open("ab") as file:
-        digest = hashlib.sha256()
-        received = file.tell()
-        if received:
-            digest = hashlib.sha256(partial.read_bytes())
+        received, digest = hashed(partial)
         try:
             async for chunk in receive(transfer_pb2.DownloadRequest(sha256=sha256, offset=received)):
                 if chunk.offset != received or received + len(chunk.data) > num_bytes:
@@ -94,11 +90,6 @@ async def upload(channel: grpc.aio.Channel, parcel: Parcel, moved: Moved) -> Rec
     finally:
         resume.cancel()
         call.cancel()
-
-
-def intact(parcel: Parcel) -> bool:
-    """Whether the parcel's file still is what its header says."""
-    return parcel.path.is_file() and sha256_file(parcel.path) == parcel.header.sha256
 
 
 def worth_retrying(error: FoedusError) -> bool:
