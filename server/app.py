@@ -38,6 +38,7 @@ from .feed import Feed
 from .gauges import metrics_page
 from .intake import Intake
 from .interceptor import Guard
+from .memory import share_one_heap
 from .records import Records
 from .registry import Registry
 from .runs import Runs, verify_inbox
@@ -93,6 +94,7 @@ async def running(home: ServerHome, config: ServerConfig, clock: Clock) -> Async
 
 async def serve(home: ServerHome, config: ServerConfig, clock: Clock) -> None:
     """Run as a service: SIGTERM or SIGINT drains, a second one exits at once."""
+    share_one_heap()
     loop = asyncio.get_running_loop()
     notifier = notify.from_environment(os.environ)
     async with running(home, config, clock) as server:

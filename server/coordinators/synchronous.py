@@ -21,6 +21,7 @@ from ..aggregation import Step, rule_for, step_model
 from ..assignments import assignment
 from ..collection import Collection, Decision, State
 from ..federation import Federation
+from ..memory import give_back_memory
 from ..optimizers import optimizer_for
 from ..planner import needed, select, weighted_mean
 from ..records import Participation, Round, RoundState, Run, Verdict
@@ -135,6 +136,7 @@ async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
     fed.blobs.keep_only(fed.records.blobs_in_use())
     fed.inbox.forget_round(run.id, round.number - 1 if run.plan.cohort.late == "keep" else round.number)
     fed.feed.publish("round_committed", run=run.id, round=round.number, metrics=round.training_metrics)
+    await asyncio.to_thread(give_back_memory)
     return round
 
 

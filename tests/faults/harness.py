@@ -180,7 +180,13 @@ class Trial:
 
     # Waiting
 
-    def until(self, condition: Callable[[], T], what: str, seconds: float = PATIENCE_SECONDS) -> T:
+    def until(
+        self,
+        condition: Callable[[], T],
+        what: str,
+        seconds: float = PATIENCE_SECONDS,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> T:
         """Poll until ``condition`` is true; a server that does not answer makes it false."""
         deadline = time.monotonic() + seconds
         value: Any = None
@@ -188,7 +194,7 @@ class Trial:
             with suppress(FoedusError, FileNotFoundError):
                 if value := condition():
                     return value
-            time.sleep(POLL_SECONDS)
+            time.sleep(poll_seconds)
         logs = {name: self.fed.log(name)[-2500:] for name in self.fed.processes}
         raise AssertionError(f"not within {seconds} s: {what}\n" + "\n".join(f"== {n}\n{t}" for n, t in logs.items()))
 
