@@ -193,6 +193,16 @@ def layout_of(arrays: Mapping[str, npt.NDArray[Any]], roles: Mapping[str, Role] 
     return Layout(tuple(_spec(name, array, roles.get(name)) for name, array in arrays.items()))
 
 
+def first_not_finite(values: npt.NDArray[Any]) -> int | None:
+    """The index of the first NaN or infinity in a vector of floats, or None."""
+    # No sum with a NaN or an infinity in it is finite, and a sum is quicker than a mask.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()):
+            return None
+    bad = np.flatnonzero(~np.isfinite(values))
+    return int(bad[0]) if bad.size else None
+
+
 def names(tensors: Iterable[TensorSpec]) -> tuple[str, ...]:
     """The names of some tensors, in order."""
     return tuple(tensor.name for tensor in tensors)

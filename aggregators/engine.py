@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,13 @@ class Weighing(Protocol):
         ...
 
 
+T = TypeVar("T")
+
+
+def _as_it_is(start: int, sum_C: npt.NDArray[np.float32]) -> tuple[int, npt.NDArray[np.float32]]:
+    return start, sum_C
+
+
 def block_columns(num_rows: int) -> int:
     """C: how many columns of ``num_rows`` updates are read at a time, within BLOCK_BYTES where it can be."""
     fitting = BLOCK_BYTES // (FLOAT_BYTES * max(num_rows, 1))
@@ -44,7 +51,7 @@ def block_columns(num_rows: int) -> int:
 def combine(
     rows: Rows, weights_N: npt.NDArray[np.float64], block: int | None = None
 ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-    """The weighted sum of the rows, as (first column, float32 values) block by block.
+    """The weighted sum of the rows, as (first column, float32 values) block by block, in order.
 
     Products and sums are float64, taken row after row, one rounding each: the result is the same
     bit for bit whatever the block and the machine. A row of weight 0 is left out, so that what it
@@ -54,10 +61,20 @@ def combine(
         InvalidUpdate: the weights are not N finite numbers.
         StoreError: a row cannot be read; Corrupt if it is cut short.
     """
+    return combine_then(_as_it_is, rows, weights_N, block)
+
+
+def combine_then(
+    then: Callable[[int, npt.NDArray[np.float32]], T],
+    rows: Rows,
+    weights_N: npt.NDArray[np.float64],
+    block: int | None = None,
+) -> Iterator[T]:
+    """As ``combine``, with ``then`` applied to each block on the thread that made it."""
     weights_N = np.asarray(weights_N, np.float64)
     if weights_N.shape != (rows.num_rows,) or not np.isfinite(weights_N).all():
         raise InvalidUpdate(f"{rows.num_rows} updates need as many finite weights, got shape {weights_N.shape}")
-    return _blocks(rows, weights_N, block or block_columns(rows.num_rows))
+    return _blocks(rows, weights_N, block or block_columns(rows.num_rows), then)
 
 
 def aggregate(rule: Weighing, updates: Rows | npt.ArrayLike, num_examples_N: npt.ArrayLike | None = None) -> Aggregate:
@@ -101,8 +118,11 @@ class _Room:
 
 
 def _blocks(
-    rows: Rows, weights_N: npt.NDArray[np.float64], block: int
-) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+    rows: Rows,
+    weights_N: npt.NDArray[np.float64],
+    block: int,
+    then: Callable[[int, npt.NDArray[np.float32]], T],
+) -> Iterator[T]:
     columns = min(block, rows.num_columns)
     starts = range(0, rows.num_columns, max(columns, 1))
     num_threads = min(os.cpu_count() or 1, MAX_THREADS, len(starts))
@@ -110,13 +130,14 @@ def _blocks(
     for _ in range(num_threads):
         rooms.put(_Room(rows.num_rows, columns))
 
-    def combined(start: int) -> tuple[int, npt.NDArray[np.float32]]:
+    def combined(start: int) -> T:
         room, stop = rooms.get(), min(start + columns, rows.num_columns)
         try:
             block_NC = rows.read(start, stop, room.block_NC)
-            return start, _weighted_sum(block_NC, weights_N, room.sum_C[: stop - start], room.term_C[: stop - start])
+            sum_C = _weighted_sum(block_NC, weights_N, room.sum_C[: stop - start], room.term_C[: stop - start])
         finally:
             rooms.put(room)
+        return then(start, sum_C)
 
     if num_threads < 2:
         yield from map(combined, starts)
@@ -124,7 +145,7 @@ def _blocks(
     # Blocks are independent, so that threads change nothing but the time; a few are in flight.
     pool = ThreadPoolExecutor(num_threads, "combine")
     try:
-        in_flight: deque[Future[tuple[int, npt.NDArray[np.float32]]]] = deque()
+        in_flight: deque[Future[T]] = deque()
         for start in starts:
             in_flight.append(pool.submit(combined, start))
             if len(in_flight) > num_threads:

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidUpdate
-from ..layout import Layout, Role
+from ..layout import Layout, Role, first_not_finite
 from ..modelfile import Model
 
 BLOCK_VALUES = 1 << 18
 
 
-def update_blocks(received: Model, trained: Model) -> Iterator[bytes]:
+def update_blocks(received: Model, trained: Model) -> Iterator[memoryview]:
     """The update in blocks of at most 2 MiB, so that it never stands in memory a second time.
 
     Raises:
@@ -33,20 +33,23 @@ def update_blocks(received: Model, trained: Model) -> Iterator[bytes]:
         with np.errstate(over="ignore", invalid="ignore"):
             block = trained.trainable_D[window] - received.trainable_D[window]
         _require_finite(block, layout, Role.TRAINABLE, start)
-        yield block.astype("<f4", copy=False).tobytes()
+        yield _bytes(block, "<f4")
     for start in range(0, layout.num_buffers, BLOCK_VALUES):
         block = trained.buffers_B[start : start + BLOCK_VALUES]
         _require_finite(block, layout, Role.BUFFER, start)
-        yield block.astype("<f4", copy=False).tobytes()
+        yield _bytes(block, "<f4")
     for start in range(0, layout.num_counters, BLOCK_VALUES):
-        yield trained.counters_C[start : start + BLOCK_VALUES].astype("<i8", copy=False).tobytes()
+        yield _bytes(trained.counters_C[start : start + BLOCK_VALUES], "<i8")
+
+
+def _bytes(block: npt.NDArray[Any], dtype: str) -> memoryview:
+    return np.ascontiguousarray(block, dtype).data.cast("B")
 
 
 def _require_finite(block: npt.NDArray[Any], layout: Layout, role: Role, start: int) -> None:
-    finite = np.isfinite(block)
-    if finite.all():
+    first = first_not_finite(block)
+    if first is None:
         return
-    first = int(np.argmin(finite))
     raise InvalidUpdate(
         f"training made tensor {_tensor_at(layout, role, start + first)!r} {block[first]}, expected finite values",
         hint="lower the learning rate, or look for invalid values in the data",

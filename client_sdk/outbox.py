@@ -117,7 +117,9 @@ class Outbox:
         with storing(f"removing the old update for round {round} of run {run}"):
             self._path(run, round).unlink(missing_ok=True)
 
-    def put(self, run: str, round: int, model_sha256: str, blocks: Iterable[bytes], trained: Trained) -> Parcel:
+    def put(
+        self, run: str, round: int, model_sha256: str, blocks: Iterable[bytes | memoryview], trained: Trained
+    ) -> Parcel:
         """Keep an update; from here on no crash of this process loses it.
 
         ``blocks`` are written as they come and never held together (``outbound.update_blocks``).

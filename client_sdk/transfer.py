@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 
 from ..errors import CorruptTransfer, FoedusError, PeerUntrusted, ProtocolError
-from ..files import hashed, storing
+from ..files import hashed, sha256_file, storing
 from ..protos.chunks import decode_chunk, encode_upload_chunk, upload_bytes
 from ..protos.messages import Receipt
 from ..protos.pace import Pace
@@ -33,7 +33,8 @@ async def download(channel: grpc.aio.Channel, folder: Path, sha256: str, num_byt
         FoedusError: what the server or the connection said.
     """
     path, partial = folder / sha256, folder / f"{sha256}.part"
-    if path.is_file():
+    # A file that a power cut damaged is fetched again.
+    if path.is_file() and await asyncio.to_thread(sha256_file, path) == sha256:
         path.touch()
         return path
     receive = channel.unary_stream(DOWNLOAD, transfer_pb2.DownloadRequest.SerializeToString, decode_chunk)

@@ -15,16 +15,16 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..aggregators.engine import block_columns, combine
+from ..aggregators.engine import block_columns, combine, combine_then
 from ..aggregators.mean import Mean
 from ..aggregators.rows import FLOAT_BYTES, FileRows
 from ..errors import RoundFailed
 from ..files import read_exactly, replacing
-from ..layout import Layout, Role
+from ..layout import Layout, Role, first_not_finite
 from ..modelfile import ModelFile, header
 from ..plan import AggregatorPlan
 from .optimizer_state import FreshState, StoredState, interleaved, state_header
-from .optimizers import ServerOptimizer
+from .optimizers import Block, ServerOptimizer, States
 from .update_file import UpdateFile, float_tensor_at
 
 COUNTER_BYTES = 8
@@ -138,17 +138,20 @@ def _write_trainable(
     layout = model.layout
     offset, _ = model.window(Role.TRAINABLE)
     rows = FileRows(tuple(update.path for update in updates), 0, layout.num_trainable)
-    for start, mean_C in combine(rows, weights_N, columns):
+
+    def step(start: int, mean_C: Block) -> tuple[Block, States]:
         _require_finite(mean_C, layout, start, "the mean update")
-        stop = start + mean_C.size
         params_C = np.empty(mean_C.size, np.float32)
         read_exactly(model.path, offset + FLOAT_BYTES * start, params_C.data.cast("B"))
-        new_params_C, states = optimizer.step(params_C, mean_C, before.read(start, stop))
+        new_params_C, states = optimizer.step(params_C, mean_C, before.read(start, start + mean_C.size))
         _require_finite(new_params_C, layout, start, "the new model")
+        for state_C in states:
+            _require_finite(state_C, layout, start, f"the {optimizer.name} state")
+        return new_params_C, states
+
+    for new_params_C, states in combine_then(step, rows, weights_N, columns):
         model_file.write(new_params_C.data)
         if state_file:
-            for state_C in states:
-                _require_finite(state_C, layout, start, f"the {optimizer.name} state")
             state_file.write(interleaved(states).data)
 
 
@@ -200,10 +203,10 @@ def _require_means(weights_N: npt.NDArray[np.float64], num_updates: int) -> None
 
 
 def _require_finite(values_C: npt.NDArray[np.float32], layout: Layout, start: int, what: str) -> None:
-    bad = np.flatnonzero(~np.isfinite(values_C))
-    if bad.size:
-        tensor = float_tensor_at(layout, start + int(bad[0]))
+    bad = first_not_finite(values_C)
+    if bad is not None:
+        tensor = float_tensor_at(layout, start + bad)
         raise RoundFailed(
-            f"{what} holds {values_C[bad[0]]} in tensor {tensor.name!r}; the model stays as it was",
+            f"{what} holds {values_C[bad]} in tensor {tensor.name!r}; the model stays as it was",
             hint="lower the learning rate of the sites or of the server optimizer",
         )

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from ..clock import Clock
 from ..errors import NotFound, RunStateError
@@ -398,13 +399,18 @@ class Records:
         append_event(db, self._clock.now(), event, fields)
 
 
+@lru_cache(maxsize=64)
+def _plan(text: str) -> Plan:
+    return Plan.model_validate_json(text)
+
+
 def _run(row: sqlite3.Row) -> Run:
     return Run(
         id=row["id"],
         name=row["name"],
         state=RunState(row["state"]),
         reason=row["reason"],
-        plan=Plan.model_validate_json(row["plan_json"]),
+        plan=_plan(row["plan_json"]),
         created=row["created"],
         initial_sha256=row["initial_sha256"],
         best_sha256=row["best_sha256"],

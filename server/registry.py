@@ -55,6 +55,8 @@ class Registry:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
+        # Every call and every chunk asks who is calling; only changes made here can change the answer.
+        self._known: dict[tuple[str, str], Member] = {}
 
     def members(self) -> list[Member]:
         """Every member, and every open invitation as a member in state invited."""
@@ -75,10 +77,13 @@ class Registry:
         Raises:
             NotFound: there is none of this role and name.
         """
-        rows = self._store.query("SELECT * FROM members WHERE role = ? AND name = ?", role, name)
-        if not rows:
-            raise NotFound(f"there is no {role} {name!r}", hint="'foedus server sites ls' lists them")
-        return _member(rows[0])
+        found = self._known.get((role, name))
+        if found is None:
+            rows = self._store.query("SELECT * FROM members WHERE role = ? AND name = ?", role, name)
+            if not rows:
+                raise NotFound(f"there is no {role} {name!r}", hint="'foedus server sites ls' lists them")
+            found = self._known[role, name] = _member(rows[0])
+        return found
 
     def active_sites(self) -> set[str]:
         """The names of the sites that may take part."""
@@ -200,6 +205,7 @@ class Registry:
         """Note when a site was last connected."""
         with self._store.transaction(f"noting {name}") as db:
             db.execute("UPDATE members SET last_seen = ? WHERE role = 'site' AND name = ?", (when, name))
+        self._known.clear()
 
     def _find_invitation(self, secret: Secret) -> sqlite3.Row:
         # Every stored hash is compared, each in constant time: how long this takes says nothing
@@ -213,6 +219,7 @@ class Registry:
         return found
 
     def _event(self, db: sqlite3.Connection, event: str, /, **fields: object) -> None:
+        self._known.clear()
         append_event(db, self._clock.now(), event, fields)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import InvalidUpdate, LayoutMismatch
 from ..files import read_exactly, storing
-from ..layout import Layout, Role, TensorSpec
+from ..layout import Layout, Role, TensorSpec, first_not_finite
 
 FLOAT_BYTES = 4
 SCAN_VALUES = 1 << 18
@@ -65,11 +65,11 @@ def scan(layout: Layout, path: Path) -> None:
     for start in range(0, num_floats, SCAN_VALUES):
         block = room[: min(SCAN_VALUES, num_floats - start)]
         read_exactly(path, FLOAT_BYTES * start, block.data.cast("B"))
-        bad = np.flatnonzero(~np.isfinite(block))
-        if bad.size:
-            tensor = float_tensor_at(layout, start + int(bad[0]))
+        bad = first_not_finite(block)
+        if bad is not None:
+            tensor = float_tensor_at(layout, start + bad)
             raise InvalidUpdate(
-                f"the update holds {block[bad[0]]} in {tensor.role} tensor {tensor.name!r}",
+                f"the update holds {block[bad]} in {tensor.role} tensor {tensor.name!r}",
                 hint="lower the local learning rate, or look for invalid values in the data",
             )
 
