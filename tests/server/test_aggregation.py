@@ -276,4 +276,4 @@ def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:
     small, large = _peak_bytes(tmp_path, 1 << 16), _peak_bytes(tmp_path, 1 << 20)
     # A sixteenfold model; how many blocks the threads hold at the peak differs a little from run to run.
     assert large < 1.25 * small
-    assert large < 1 << 20  # one vector of the large model takes 4 MiB
+    assert large < 2 << 20  # one vector of the large model takes 4 MiB
