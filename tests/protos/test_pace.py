@@ -30,5 +30,5 @@ def test_a_line_that_becomes_slow_is_given_less_at_a_time() -> None:
     line = Line(1e9)
     for _ in range(6):
         line.send()
-    line.rate = 0.5e6
+    line.rate = 0.6e6
     assert [line.send() for _ in range(4)] == [CHUNK_BYTES, CHUNK_BYTES >> 1, CHUNK_BYTES >> 2, CHUNK_BYTES >> 2]
