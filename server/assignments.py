@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ..protos.messages import Assignment, Outcome, Phase, Release, Work
 from .federation import Federation
-from .records import ALIVE, Round, RoundState, Run, RunState, Verdict
+from .history import ALIVE, Round, RoundState, Run, RunState, Verdict
 
 RECENT_RUNS = 20
 

@@ -23,7 +23,7 @@ from ..files import storing
 from ..layout import Layout
 from ..protos.messages import Receipt, UploadHeader
 from .federation import Federation
-from .records import Participation, Round, RoundState, Run, Verdict
+from .history import Participation, Round, RoundState, Run, Verdict
 from .update_file import scan
 
 DISK_RESERVE_BYTES = 64 << 20

@@ -10,106 +10,23 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from functools import lru_cache
 
 from ..clock import Clock
 from ..errors import NotFound, RunStateError
 from ..plan import Plan
 from ..protos.messages import Phase, UploadHeader, Work
+from .history import (
+    Participation,
+    Round,
+    Run,
+    RunState,
+    Verdict,
+    participation_from,
+    round_from,
+    run_from,
+)
 from .journal import append_event
 from .store import Store
-
-
-class RunState(StrEnum):
-    """queued → running ⇄ paused → finished, failed or stopped."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    PAUSED = "paused"
-    FINISHED = "finished"
-    FAILED = "failed"
-    STOPPED = "stopped"
-
-    @property
-    def terminal(self) -> bool:
-        """Whether the state is final."""
-        return self in (RunState.FINISHED, RunState.FAILED, RunState.STOPPED)
-
-
-ALIVE = (RunState.QUEUED, RunState.RUNNING, RunState.PAUSED)
-
-
-class RoundState(StrEnum):
-    """collecting → closed → committed → evaluated."""
-
-    COLLECTING = "collecting"
-    CLOSED = "closed"
-    COMMITTED = "committed"
-    EVALUATED = "evaluated"
-
-
-class Verdict(StrEnum):
-    """What became of one site in one phase of a round."""
-
-    ASKED = "asked"
-    ACCEPTED = "accepted"
-    REJECTED = "rejected"  # the server would not take what the site sent
-    REFUSED = "refused"  # the site would not or could not do it
-    ABSENT = "absent"  # no sign of life until the deadline
-    LATE = "late"  # came after the round had closed
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A run as recorded."""
-
-    id: str
-    name: str
-    state: RunState
-    reason: str
-    plan: Plan
-    created: float
-    initial_sha256: str
-    best_sha256: str | None
-    best_value: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """A round as recorded. ``target`` updates close it at once; ``quorum`` of them suffice."""
-
-    run: str
-    number: int
-    state: RoundState
-    reason: str
-    attempt: int
-    target: int
-    quorum: int
-    base_sha256: str
-    base_optimizer_sha256: str | None
-    started: float
-    finished: float | None
-    model_sha256: str | None
-    optimizer_sha256: str | None
-    training_metrics: Mapping[str, float]
-    evaluation_metrics: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Participation:
-    """One site in one phase of one round. ``sha256`` names the update file that was accepted."""
-
-    site: str
-    phase: Phase
-    verdict: Verdict
-    code: str
-    reason: str
-    num_examples: int
-    num_steps: int
-    sha256: str | None
-    metrics: Mapping[str, float]
 
 
 class Records:
@@ -142,13 +59,13 @@ class Records:
         if len(rows) != 1:
             kind = "no run" if not rows else "more than one run"
             raise NotFound(f"{kind} has an id beginning with {id[:64]!r}", hint="'foedus run ls' lists them")
-        return _run(rows[0])
+        return run_from(rows[0])
 
     def runs(self, states: Iterable[RunState] = RunState) -> list[Run]:
         """All runs in these states, oldest first."""
         wanted = set(states)
         rows = self._store.query("SELECT * FROM runs ORDER BY created, id")
-        return [run for run in map(_run, rows) if run.state in wanted]
+        return [run for run in map(run_from, rows) if run.state in wanted]
 
     def move_run(self, id: str, to: RunState, *, allowed: Iterable[RunState], reason: str = "") -> Run:
         """Change a run's state, if its present state is among ``allowed``.
@@ -181,24 +98,24 @@ class Records:
 
     def rounds(self, run: str) -> list[Round]:
         """A run's rounds in order."""
-        return [_round(row) for row in self._store.query("SELECT * FROM rounds WHERE run = ? ORDER BY number", run)]
+        return [round_from(row) for row in self._store.query("SELECT * FROM rounds WHERE run = ? ORDER BY number", run)]
 
     def last_round(self, run: str) -> Round | None:
         """A run's newest round, or None before the first."""
         rows = self._store.query("SELECT * FROM rounds WHERE run = ? ORDER BY number DESC LIMIT 1", run)
-        return _round(rows[0]) if rows else None
+        return round_from(rows[0]) if rows else None
 
     def round(self, run: str, number: int) -> Round | None:
         """One round."""
         rows = self._store.query("SELECT * FROM rounds WHERE run = ? AND number = ?", run, number)
-        return _round(rows[0]) if rows else None
+        return round_from(rows[0]) if rows else None
 
     def participations(self, run: str, round: int, phase: Phase) -> list[Participation]:
         """Who was asked in a phase of a round and what became of it, by site name."""
         rows = self._store.query(
             "SELECT * FROM participations WHERE run = ? AND round = ? AND phase = ? ORDER BY site", run, round, phase
         )
-        return [_participation(row) for row in rows]
+        return [participation_from(row) for row in rows]
 
     def participation(self, work: Work, site: str) -> Participation | None:
         """One site's part in a piece of work, or None if it was never asked."""
@@ -209,7 +126,7 @@ class Records:
             work.phase,
             site,
         )
-        return _participation(rows[0]) if rows else None
+        return participation_from(rows[0]) if rows else None
 
     def took_part(self, run: str, site: str) -> bool:
         """Whether a site was ever asked for anything in a run."""
@@ -397,44 +314,3 @@ class Records:
 
     def _event(self, db: sqlite3.Connection, event: str, /, **fields: object) -> None:
         append_event(db, self._clock.now(), event, fields)
-
-
-@lru_cache(maxsize=64)
-def _plan(text: str) -> Plan:
-    return Plan.model_validate_json(text)
-
-
-def _run(row: sqlite3.Row) -> Run:
-    return Run(
-        id=row["id"],
-        name=row["name"],
-        state=RunState(row["state"]),
-        reason=row["reason"],
-        plan=_plan(row["plan_json"]),
-        created=row["created"],
-        initial_sha256=row["initial_sha256"],
-        best_sha256=row["best_sha256"],
-        best_value=row["best_value"],
-    )
-
-
-def _round(row: sqlite3.Row) -> Round:
-    values = {key: row[key] for key in row.keys()}  # noqa: SIM118  (a Row iterates over its values)
-    values["state"] = RoundState(row["state"])
-    values["training_metrics"] = json.loads(row["training_metrics"])
-    values["evaluation_metrics"] = json.loads(row["evaluation_metrics"])
-    return Round(**values)
-
-
-def _participation(row: sqlite3.Row) -> Participation:
-    return Participation(
-        site=row["site"],
-        phase=Phase(row["phase"]),
-        verdict=Verdict(row["verdict"]),
-        code=row["code"],
-        reason=row["reason"],
-        num_examples=row["num_examples"],
-        num_steps=row["num_steps"],
-        sha256=row["sha256"],
-        metrics=json.loads(row["metrics"]),
-    )

@@ -12,7 +12,7 @@ from ..protos.messages import Outcome, Phase, Release, Work
 from .assignments import ASKING
 from .coordinators.synchronous import run_round
 from .federation import Federation
-from .records import ALIVE, Round, RoundState, Run, RunState, Verdict
+from .history import ALIVE, Round, RoundState, Run, RunState, Verdict
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from ..protos.messages import Phase
 from ..protos.v1 import common_pb2, operations_pb2
 from .federation import Federation
 from .feed import Happening
-from .records import Participation, Round, Run, RunState
+from .history import Participation, Round, Run, RunState
 from .registry import Member
 
 _PHASES = {Phase.TRAIN: common_pb2.PHASE_TRAIN, Phase.EVALUATE: common_pb2.PHASE_EVALUATE}

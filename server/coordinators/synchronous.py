@@ -21,10 +21,10 @@ from ..aggregation import Step, rule_for, step_model
 from ..assignments import assignment
 from ..collection import Collection, Decision, State
 from ..federation import Federation
+from ..history import Participation, Round, RoundState, Run, Verdict
 from ..memory import give_back_memory
 from ..optimizers import optimizer_for
 from ..planner import needed, select, weighted_mean
-from ..records import Participation, Round, RoundState, Run, Verdict
 from ..update_file import UpdateFile
 
 

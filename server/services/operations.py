@@ -36,7 +36,7 @@ from ..access import Context, caller
 from ..assignments import unanswered
 from ..authority import Authority
 from ..federation import Federation
-from ..records import Run, RunState, Verdict
+from ..history import Run, RunState, Verdict
 from ..registry import MemberState
 from ..runs import Runs
 from .transfer import chunks, next_in_time

@@ -13,7 +13,7 @@ from ...protos.wire import server_message_to_pb, site_message_from_pb
 from ..access import Access, Caller, Context, caller
 from ..assignments import outstanding, settled
 from ..federation import Federation
-from ..records import Verdict
+from ..history import Verdict
 from ..sessions import LiveSession
 
 SILENCE_SECONDS = 60.0

@@ -9,8 +9,9 @@ import pytest
 from foedus.clock import ManualClock
 from foedus.errors import NotFound, RunStateError
 from foedus.protos.messages import Phase, UploadHeader, Work
+from foedus.server.history import ALIVE, RoundState, RunState, Verdict
 from foedus.server.journal import verify_journal
-from foedus.server.records import ALIVE, Records, RoundState, RunState, Verdict
+from foedus.server.records import Records
 from foedus.server.store import Store
 from hypothesis import given, settings
 from hypothesis import strategies as st
