@@ -142,7 +142,8 @@ def test_tests_reach_for_nothing_private() -> None:
             private += [
                 f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
                 for name in names
-                if name.startswith("foedus") and any(part.startswith("_") and not part.endswith("__") for part in name.split("."))
+                if name.startswith("foedus")
+                and any(part.startswith("_") and not part.endswith("__") for part in name.split("."))
             ]
     assert private == []
 
