@@ -38,6 +38,7 @@ _SERVICES: dict[str, dict[str, frozenset[Role]]] = {
             "SubmitRun",
             "ListRuns",
             "ShowRun",
+            "ListRounds",
             "WatchRun",
             "ChangeRun",
             "FetchModel",

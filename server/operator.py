@@ -92,6 +92,17 @@ async def submit(stub: operations_pb2_grpc.OperationsStub, plan: Plan, model: Pa
     return run
 
 
+async def show(stub: operations_pb2_grpc.OperationsStub, run: str) -> operations_pb2.Run:
+    """A run with its rounds, which are never older than the run's state."""
+    shown: operations_pb2.Run = await stub.ShowRun(operations_pb2.RunRequest(run=run))
+    async for message in stub.ListRounds(operations_pb2.RunRequest(run=shown.id)):
+        if shown.rounds and shown.rounds[-1].number == message.number:
+            shown.rounds[-1].MergeFrom(message)
+        else:
+            shown.rounds.append(message)
+    return shown
+
+
 async def fetch(stub: operations_pb2_grpc.OperationsStub, run: str, which: str, path: Path) -> str:
     """Download a model to ``path``, whole or not at all; its digest.
 

@@ -100,6 +100,15 @@ class Records:
         """A run's rounds in order."""
         return [round_from(row) for row in self._store.query("SELECT * FROM rounds WHERE run = ? ORDER BY number", run)]
 
+    def last_model(self, run: str) -> tuple[int, str] | None:
+        """The number and the model's digest of a run's newest committed round, or None before the first."""
+        rows = self._store.query(
+            "SELECT number, model_sha256 FROM rounds WHERE run = ? AND model_sha256 IS NOT NULL "
+            "ORDER BY number DESC LIMIT 1",
+            run,
+        )
+        return (rows[0]["number"], rows[0]["model_sha256"]) if rows else None
+
     def last_round(self, run: str) -> Round | None:
         """A run's newest round, or None before the first."""
         rows = self._store.query("SELECT * FROM rounds WHERE run = ? ORDER BY number DESC LIMIT 1", run)
@@ -137,6 +146,7 @@ class Records:
         run: str,
         number: int,
         *,
+        available: Iterable[str],
         cohort: Iterable[str],
         target: int,
         quorum: int,
@@ -150,10 +160,19 @@ class Records:
         """
         with self._store.transaction(f"opening round {number} of run {run}") as db:
             db.execute(
-                "INSERT INTO rounds VALUES (?, ?, 'collecting', '', 1, ?, ?, ?, ?, ?, NULL, NULL, NULL, '{}', '{}') "
+                "INSERT INTO rounds VALUES (?, ?, 'collecting', '', 1, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL, '{}', '{}') "
                 "ON CONFLICT DO UPDATE SET attempt = attempt + 1, target = excluded.target, "
-                "quorum = excluded.quorum, reason = ''",
-                (run, number, target, quorum, base_sha256, base_optimizer_sha256, self._clock.now()),
+                "quorum = excluded.quorum, available = excluded.available, reason = ''",
+                (
+                    run,
+                    number,
+                    target,
+                    quorum,
+                    json.dumps(sorted(available)),
+                    base_sha256,
+                    base_optimizer_sha256,
+                    self._clock.now(),
+                ),
             )
             db.execute(
                 "DELETE FROM participations WHERE run = ? AND round = ? AND phase = 'train' AND verdict <> 'accepted'",

@@ -158,9 +158,9 @@ def report(id: str, path: Path, operator: Path) -> None:
 
 
 def _show(operator: Path, id: str) -> Any:
-    from ..protos.v1 import operations_pb2
+    from .operator import show as ask_for
 
-    return ask_server(operator, lambda stub: stub.ShowRun(operations_pb2.RunRequest(run=id)))
+    return ask_server(operator, lambda stub: ask_for(stub, id))
 
 
 def _follow(operator: Path, id: str, as_json: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from ..protos.messages import Phase
 from ..protos.v1 import common_pb2, operations_pb2
 from .federation import Federation
@@ -11,11 +13,13 @@ from .registry import Member
 
 _PHASES = {Phase.TRAIN: common_pb2.PHASE_TRAIN, Phase.EVALUATE: common_pb2.PHASE_EVALUATE}
 
+# Of one message: with metrics and reasons of the greatest size they are half of what a message may hold.
+MAX_PARTICIPATIONS = 100
+
 
 def run(fed: Federation, record: Run) -> operations_pb2.Run:
     """A run without its rounds."""
-    models = [(r.number, r.model_sha256) for r in fed.records.rounds(record.id) if r.model_sha256]
-    number, last = models[-1] if models else (0, record.initial_sha256)
+    number, last = fed.records.last_model(record.id) or (0, record.initial_sha256)
     return operations_pb2.Run(
         id=record.id,
         name=record.name,
@@ -30,11 +34,14 @@ def run(fed: Federation, record: Run) -> operations_pb2.Run:
     )
 
 
-def run_with_rounds(fed: Federation, record: Run) -> operations_pb2.Run:
-    """A run with all its rounds and participations."""
-    message = run(fed, record)
-    message.rounds.extend(_round(fed, record, round) for round in fed.records.rounds(record.id))
-    return message
+def rounds(fed: Federation, record: Run) -> Iterator[operations_pb2.Round]:
+    """A run's rounds in order; those with very many participations in several messages of one number."""
+    for round in fed.records.rounds(record.id):
+        parts = [part for phase in Phase for part in fed.records.participations(record.id, round.number, phase)]
+        yield _round(round, parts[:MAX_PARTICIPATIONS])
+        for start in range(MAX_PARTICIPATIONS, len(parts), MAX_PARTICIPATIONS):
+            more = map(_participation, parts[start : start + MAX_PARTICIPATIONS])
+            yield operations_pb2.Round(number=round.number, participations=more)
 
 
 def happening(fed: Federation, record: Run, happened: Happening) -> operations_pb2.RunEvent:
@@ -72,8 +79,8 @@ def member(fed: Federation, record: Member) -> operations_pb2.Site:
     return message
 
 
-def _round(fed: Federation, record: Run, round: Round) -> operations_pb2.Round:
-    message = operations_pb2.Round(
+def _round(round: Round, parts: Iterable[Participation]) -> operations_pb2.Round:
+    return operations_pb2.Round(
         number=round.number,
         state=round.state,
         reason=round.reason,
@@ -82,11 +89,8 @@ def _round(fed: Federation, record: Run, round: Round) -> operations_pb2.Round:
         finished_unix_seconds=round.finished or 0.0,
         training_metrics=dict(round.training_metrics),
         evaluation_metrics=dict(round.evaluation_metrics),
+        participations=map(_participation, parts),
     )
-    for phase in Phase:
-        parts = fed.records.participations(record.id, round.number, phase)
-        message.participations.extend(_participation(part) for part in parts)
-    return message
 
 
 def _participation(part: Participation) -> operations_pb2.Participation:

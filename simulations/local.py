@@ -31,7 +31,7 @@ from ..protos.invitation import Invitation
 from ..protos.v1 import operations_pb2
 from ..server.config import ServerHome
 from ..server.init import initialise
-from ..server.operator import ask, fetch, submit
+from ..server.operator import ask, fetch, show, submit
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -143,9 +143,8 @@ class LocalFederation:
         return ask(self.operator, lambda stub: submit(stub, plan, path)).id
 
     def show(self, run: str) -> operations_pb2.Run:
-        """A run as it stands."""
-        shown: operations_pb2.Run = ask(self.operator, lambda stub: stub.ShowRun(operations_pb2.RunRequest(run=run)))
-        return shown
+        """A run with its rounds as it stands."""
+        return ask(self.operator, lambda stub: show(stub, run))
 
     def wait(
         self, run: str, until: Callable[[operations_pb2.Run], bool] | None = None, seconds: float = 120.0

@@ -31,6 +31,11 @@ class OperationsStub(object):
                 request_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.RunRequest.SerializeToString,
                 response_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Run.FromString,
                 )
+        self.ListRounds = channel.unary_stream(
+                '/foedus.v1.Operations/ListRounds',
+                request_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.RunRequest.SerializeToString,
+                response_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Round.FromString,
+                )
         self.WatchRun = channel.unary_stream(
                 '/foedus.v1.Operations/WatchRun',
                 request_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.RunRequest.SerializeToString,
@@ -90,7 +95,15 @@ class OperationsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ShowRun(self, request, context):
-        """The run with its rounds and participations.
+        """The run without its rounds: a long run's do not fit into one message.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRounds(self, request, context):
+        """A run's rounds in order, with their participations. A round with very many of them comes in
+        several messages of one number, to be merged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -162,6 +175,11 @@ def add_OperationsServicer_to_server(servicer, server):
                     servicer.ShowRun,
                     request_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.RunRequest.FromString,
                     response_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Run.SerializeToString,
+            ),
+            'ListRounds': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListRounds,
+                    request_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.RunRequest.FromString,
+                    response_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Round.SerializeToString,
             ),
             'WatchRun': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchRun,
@@ -262,6 +280,23 @@ class Operations(object):
         return grpc.experimental.unary_unary(request, target, '/foedus.v1.Operations/ShowRun',
             foedus_dot_protos_dot_v1_dot_operations__pb2.RunRequest.SerializeToString,
             foedus_dot_protos_dot_v1_dot_operations__pb2.Run.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ListRounds(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/foedus.v1.Operations/ListRounds',
+            foedus_dot_protos_dot_v1_dot_operations__pb2.RunRequest.SerializeToString,
+            foedus_dot_protos_dot_v1_dot_operations__pb2.Round.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

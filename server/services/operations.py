@@ -113,8 +113,17 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         return operations_pb2.ListRunsReply(runs=[views.run(self._fed, run) for run in self._fed.records.runs()])
 
     async def ShowRun(self, request: operations_pb2.RunRequest, context: Context) -> operations_pb2.Run:
-        """One run with its rounds."""
-        return views.run_with_rounds(self._fed, self._fed.records.run(request.run))
+        """One run."""
+        return views.run(self._fed, self._fed.records.run(request.run))
+
+    async def ListRounds(
+        self, request: operations_pb2.RunRequest, context: Context
+    ) -> AsyncIterator[operations_pb2.Round]:
+        """A run's rounds with who took part in them."""
+        who = caller.get()
+        for message in views.rounds(self._fed, self._fed.records.run(request.run)):
+            self._fed.registry.authorise(who.identity, who.key_sha256)  # it may have been revoked meanwhile
+            yield message
 
     async def WatchRun(
         self, request: operations_pb2.RunRequest, context: Context
@@ -128,9 +137,7 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         await asyncio.sleep(0)
         run = fed.records.run(run.id)
         try:
-            yield operations_pb2.RunEvent(
-                unix_seconds=fed.clock.now(), name="watch_began", run=views.run_with_rounds(fed, run)
-            )
+            yield operations_pb2.RunEvent(unix_seconds=fed.clock.now(), name="watch_began", run=views.run(fed, run))
             ended = run.state.terminal
             while not ended:
                 happening = await following

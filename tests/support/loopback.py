@@ -39,7 +39,7 @@ from foedus.protos.wire import site_message_to_pb
 from foedus.server.app import Server, running
 from foedus.server.config import ServerConfig, ServerHome
 from foedus.server.init import initialise
-from foedus.server.operator import submit
+from foedus.server.operator import show, submit
 
 CODE = "ab" * 32
 TASK = "toy"
@@ -175,7 +175,7 @@ class Loopback:
         return await self.show(run)
 
     async def show(self, run: str) -> operations_pb2.Run:
-        return await self.operator().ShowRun(operations_pb2.RunRequest(run=run))
+        return await show(self.operator(), run)
 
     async def happened(self, run: str, name: str) -> operations_pb2.RunEvent:
         """Wait for an event of a run."""
