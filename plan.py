@@ -171,8 +171,8 @@ class Plan(Settings):
     """One run, from its initial to its final model.
 
     ``model`` is the path of the initial model, relative to the plan; it is uploaded with the
-    plan and no longer read afterwards. A round that fails (no quorum, too few sites) is tried
-    again up to ``max_failed_rounds`` times in a row before the run fails.
+    plan and no longer read afterwards. A round that misses its quorum is tried again up to
+    ``max_failed_rounds`` times in a row before the run fails.
     """
 
     name: Name

@@ -22,10 +22,13 @@ from ..logs import log_event
 from ..protos.address import split_address
 from ..protos.channel import SERVER_OPTIONS
 from ..protos.v1 import (
+    enrolment_pb2,
     enrolment_pb2_grpc,
     operations_pb2,
     operations_pb2_grpc,
+    session_pb2,
     session_pb2_grpc,
+    transfer_pb2,
 )
 from . import notify
 from .access import Access
@@ -189,7 +192,8 @@ def _start_pages(pages: HealthPages, web: str) -> int:
 def _enable_reflection(server: grpc.aio.Server) -> None:
     from grpc_reflection.v1alpha import reflection
 
-    names = [service.full_name for service in operations_pb2.DESCRIPTOR.services_by_name.values()]
+    schemas = (enrolment_pb2, session_pb2, transfer_pb2, operations_pb2, health_pb2)
+    names = [service.full_name for schema in schemas for service in schema.DESCRIPTOR.services_by_name.values()]
     reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], server)
 
 

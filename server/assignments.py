@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ..errors import FoedusError
 from ..protos.messages import Assignment, Outcome, Phase, Release, Work
 from .federation import Federation
 from .history import ALIVE, Round, RoundState, Run, RunState, Verdict
@@ -15,7 +16,7 @@ ASKING = {RoundState.COLLECTING: Phase.TRAIN, RoundState.COMMITTED: Phase.EVALUA
 
 def assignment(fed: Federation, run: Run, round: Round, phase: Phase) -> Assignment:
     """The same words for every site of the cohort: nothing in them is personal."""
-    model_sha256 = round.base_sha256 if phase is Phase.TRAIN else round.model_sha256
+    model_sha256 = _model_of(round, phase)
     assert model_sha256 is not None  # noqa: S101  (a committed round has a model)
     return Assignment(
         work=Work(run.id, round.number, phase),
@@ -33,21 +34,23 @@ def assignment(fed: Federation, run: Run, round: Round, phase: Phase) -> Assignm
     )
 
 
-def outstanding(fed: Federation, site: str, states: Iterable[RunState] = (RunState.RUNNING,)) -> Iterator[Assignment]:
-    """All that a site was asked and has not answered, over all running runs."""
-    for run in fed.records.runs(states):
-        round = fed.records.last_round(run.id)
-        if round is None or round.state not in ASKING:
+def outstanding(fed: Federation, site: str) -> Iterator[Assignment]:
+    """All that a site was asked and has not answered, over all running runs.
+
+    A run that cannot say it, since its model is gone or damaged, is held: the others go on.
+    """
+    for run, round, work in _asked(fed, site, (RunState.RUNNING,)):
+        try:
+            order = assignment(fed, run, round, work.phase)
+        except FoedusError as error:
+            fed.hold(run.id, str(error))
             continue
-        phase = ASKING[round.state]
-        part = fed.records.participation(Work(run.id, round.number, phase), site)
-        if part is not None and part.verdict is Verdict.ASKED:
-            yield assignment(fed, run, round, phase)
+        yield order
 
 
 def settled(fed: Federation, site: str) -> Iterator[Release]:
     """What a site that comes back need not keep any longer: it may have missed that it was told so."""
-    for run in fed.records.runs()[-RECENT_RUNS:]:
+    for run in fed.records.recent_runs(RECENT_RUNS):
         done = _rounds_done(fed, run)
         if done and fed.records.took_part(run.id, site):
             yield Release(Work(run.id, done, Phase.TRAIN), Outcome.COUNTED)
@@ -66,18 +69,25 @@ def _rounds_done(fed: Federation, run: Run) -> int:
 
 def unanswered(fed: Federation, site: str) -> list[Work]:
     """All that a site was asked and has not answered, in paused runs too."""
-    asked: list[Work] = []
-    for run in fed.records.runs(ALIVE):
+    return [work for _, _, work in _asked(fed, site, ALIVE)]
+
+
+def works_with(fed: Federation, site: str, model_sha256: str) -> list[Work]:
+    """The work with a model that this site was given and that is not over; a paused run's is not."""
+    asked = _asked(fed, site, ALIVE)
+    return [work for _, round, work in asked if _model_of(round, work.phase) == model_sha256]
+
+
+def _asked(fed: Federation, site: str, states: Iterable[RunState]) -> Iterator[tuple[Run, Round, Work]]:
+    for run in fed.records.runs(states):
         round = fed.records.last_round(run.id)
         if round is None or round.state not in ASKING:
             continue
         work = Work(run.id, round.number, ASKING[round.state])
         part = fed.records.participation(work, site)
         if part is not None and part.verdict is Verdict.ASKED:
-            asked.append(work)
-    return asked
+            yield run, round, work
 
 
-def works_with(fed: Federation, site: str, model_sha256: str) -> list[Work]:
-    """The work with a model that this site was given and that is not over; a paused run's is not."""
-    return [order.work for order in outstanding(fed, site, ALIVE) if order.model_sha256 == model_sha256]
+def _model_of(round: Round, phase: Phase) -> str | None:
+    return round.base_sha256 if phase is Phase.TRAIN else round.model_sha256

@@ -5,7 +5,7 @@ Events in (asked, progress, settled, the passing of time), a decision out; no so
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -42,7 +42,6 @@ class Collection:
     ends: float = float("inf")
     accepted: set[str] = field(default_factory=set)
     _last_life: dict[str, float] = field(default_factory=dict)
-    _progress: dict[str, int] = field(default_factory=dict)
 
     def ask(self, sites: Iterable[str], now: float) -> None:
         """Sites have been asked."""
@@ -54,21 +53,8 @@ class Collection:
         """Sites asked that have not settled."""
         return frozenset(self._last_life)
 
-    @property
-    def progress(self) -> Mapping[str, int]:
-        """The progress each site last reported."""
-        return self._progress
-
-    def moved(self, site: str, progress: int, now: float) -> None:
-        """A site reported progress; only growth counts as life. A site that was restarted counts from 0 again."""
-        if site in self._last_life:
-            grown = progress > self._progress.get(site, -1)
-            self._progress[site] = progress
-            if grown:
-                self._last_life[site] = now
-
     def alive(self, site: str, now: float) -> None:
-        """Bytes to or from a site have moved."""
+        """Something of a site has moved."""
         if site in self._last_life:
             self._last_life[site] = now
 

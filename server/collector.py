@@ -17,6 +17,7 @@ class Collector:
         self._clock = clock
         self._open: dict[Work, Collection] = {}
         self._news: dict[Work, asyncio.Event] = {}
+        self._progress: dict[str, int] = {}
 
     async def collect(self, work: Work, collection: Collection) -> Decision:
         """Wait until the collection is over."""
@@ -34,23 +35,20 @@ class Collector:
         finally:
             del self._open[work], self._news[work]
 
-    def moved(self, site: str, work: Work, progress: int) -> None:
-        """A site's work has moved."""
-        if work in self._open:
-            self._open[work].moved(site, progress, self._clock.monotonic())
+    def moved(self, site: str, progress: int) -> None:
+        """A site reported progress; only growth counts as life. A site that was restarted counts from 0 again."""
+        grown = progress > self._progress.get(site, -1)
+        self._progress[site] = progress
+        if grown:
+            self.alive(site)
 
-    def alive(self, site: str, work: Work) -> None:
-        """Bytes to or from a site have moved for its work."""
-        if work in self._open:
-            self._open[work].alive(site, self._clock.monotonic())
+    def alive(self, site: str) -> None:
+        """Something of a site has moved: a sign of life in all it was asked for, since it does one thing at a time."""
+        for collection in self._open.values():
+            collection.alive(site, self._clock.monotonic())
 
     def settle(self, site: str, work: Work, *, accepted: bool) -> None:
         """A site's answer is recorded; it counts or it does not."""
         if work in self._open:
             self._open[work].settle(site, accepted=accepted)
             self._news[work].set()
-
-    def progress(self, work: Work) -> dict[str, int]:
-        """The progress of each site in an open collection."""
-        collection = self._open.get(work)
-        return dict(collection.progress) if collection else {}

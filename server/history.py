@@ -72,7 +72,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round as recorded. ``target`` updates close it at once; ``quorum`` of them suffice."""
+    """A round as recorded.
+
+    ``target`` updates close it at once, ``quorum`` of them suffice; the cohort was drawn from the
+    ``available`` sites.
+    """
 
     run: str
     number: int
@@ -81,6 +85,7 @@ class Round:
     attempt: int
     target: int
     quorum: int
+    available: frozenset[str]
     base_sha256: str
     base_optimizer_sha256: str | None
     started: float
@@ -130,6 +135,7 @@ def round_from(row: sqlite3.Row) -> Round:
     """A row of the table rounds."""
     values = {key: row[key] for key in row.keys()}  # noqa: SIM118  (a Row iterates over its values)
     values["state"] = RoundState(row["state"])
+    values["available"] = frozenset(json.loads(row["available"]))
     values["training_metrics"] = json.loads(row["training_metrics"])
     values["evaluation_metrics"] = json.loads(row["evaluation_metrics"])
     return Round(**values)

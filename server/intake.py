@@ -68,7 +68,8 @@ class Intake:
         if decided is not None:
             return decided
         try:
-            layout = fed.layout(round.base_sha256)
+            # The run's layout never changes; the model of an earlier round may be gone.
+            layout = fed.layout(run.initial_sha256)
             late = self._check(run, round, header, layout)
         except (StaleRound, LayoutMismatch, InvalidUpdate) as error:
             return self._reject(site, header, error)
@@ -94,7 +95,7 @@ class Intake:
             incoming.file.write(data)
         incoming.digest.update(data)
         incoming.received += len(data)
-        self._fed.collector.alive(incoming.site, incoming.header.work)
+        self._fed.collector.alive(incoming.site)
 
     async def finish(self, incoming: Incoming) -> Receipt:
         """Check the whole update and record the decision; the receipt may be sent after that.
@@ -165,10 +166,13 @@ class Intake:
             raise LayoutMismatch(f"the update has {header.num_bytes} bytes, its layout needs {layout.update_bytes}")
         if round.state is RoundState.COLLECTING:
             return False
+        if run.plan.cohort.late == "drop":
+            raise StaleRound(f"round {round.number} has closed, and late updates are dropped")
         newest = self._fed.records.last_round(run.id)
-        if run.plan.cohort.late == "keep" and newest is not None and round.number >= newest.number - 1:
+        open_next = newest is not None and (newest.number, newest.state) == (round.number + 1, RoundState.COLLECTING)
+        if open_next or newest == round:
             return True
-        raise StaleRound(f"round {round.number} has closed, and late updates are dropped")
+        raise StaleRound(f"round {round.number} has closed, and so has the one after it")
 
     def _open(self, site: str, header: UploadHeader, layout: Layout, *, late: bool) -> Incoming:
         fed = self._fed

@@ -63,9 +63,15 @@ class Records:
 
     def runs(self, states: Iterable[RunState] = RunState) -> list[Run]:
         """All runs in these states, oldest first."""
-        wanted = set(states)
-        rows = self._store.query("SELECT * FROM runs ORDER BY created, id")
-        return [run for run in map(run_from, rows) if run.state in wanted]
+        wanted = tuple(states)
+        marks = ", ".join("?" * len(wanted))
+        query = f"SELECT * FROM runs WHERE state IN ({marks}) ORDER BY created, id"  # noqa: S608
+        return [run_from(row) for row in self._store.query(query, *wanted)]
+
+    def recent_runs(self, number: int) -> list[Run]:
+        """The newest runs, newest first."""
+        rows = self._store.query("SELECT * FROM runs ORDER BY created DESC, id DESC LIMIT ?", number)
+        return [run_from(row) for row in rows]
 
     def move_run(self, id: str, to: RunState, *, allowed: Iterable[RunState], reason: str = "") -> Run:
         """Change a run's state, if its present state is among ``allowed``.

@@ -119,6 +119,9 @@ class Registry:
     def redeem(self, secret: Secret, *, request_pem: str, key_sha256: str, origin: str) -> Member:
         """Use an invitation with a key. With the same key it may be used again, to fetch the decision.
 
+        Once it has expired it fetches no more than the first certificate, should the approval come
+        so late: whoever finds it afterwards together with an old key gets nothing for it.
+
         Raises:
             TokenRefused: unknown, expired, or already used with another key.
             NotApproved: the member has been suspended or revoked meanwhile.
@@ -148,6 +151,11 @@ class Registry:
             raise TokenRefused(f"{name!r} has joined again with a newer invitation", hint="use that one's home folder")
         if member.state in (MemberState.SUSPENDED, MemberState.REVOKED):
             raise NotApproved(f"{role} {name!r} is {member.state}", hint="ask the operator")
+        if member.certificate_expires is not None and found["expires"] <= self._clock.now():
+            raise TokenRefused(
+                f"the invitation of {name!r} has expired, and its certificate was issued",
+                hint="the certificate is in the home folder that joined; if it is lost, ask for a new invitation",
+            )
         return member
 
     def change(self, role: str, name: str, action: str) -> Member:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ..errors import Corrupt, FoedusError, RoundFailed, RunStateError, StoreError
+from ..errors import Corrupt, FoedusError, NotFound, QuorumNotMet, RoundFailed, RunStateError, StoreError
 from ..files import sha256_file
 from ..logs import log_event
 from ..protos.messages import Outcome, Phase, Release, Work
@@ -41,6 +41,7 @@ class Runs:
             RunStateError: the run is not running.
         """
         run = self._fed.records.move_run(id, RunState.PAUSED, allowed=(RunState.RUNNING,), reason=reason)
+        self._fed.held.pop(id, None)
         await self._interrupt(id)
         self._publish(run)
         return run
@@ -125,7 +126,7 @@ class Runs:
             await self._advance(run)
         except RunStateError:
             return  # somebody decided otherwise meanwhile, and that stands
-        except StoreError as error:
+        except (StoreError, NotFound) as error:
             self.hold(id, str(error))
         except FoedusError as error:
             self._fail(id, error)
@@ -150,10 +151,9 @@ class Runs:
             run = self._fed.records.run(run.id)
 
     def _after_failure(self, run: Run, error: RoundFailed) -> None:
+        """Let a round that missed its quorum be tried again; whatever else failed would fail again."""
         failed = self._fed.records.last_round(run.id)
-        if failed is None or failed.state is not RoundState.COLLECTING:
-            raise error
-        if failed.attempt > run.plan.max_failed_rounds:
+        if not isinstance(error, QuorumNotMet) or failed is None or failed.attempt > run.plan.max_failed_rounds:
             raise error
 
     def _models_of(self, run: Run) -> list[str]:

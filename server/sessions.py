@@ -63,8 +63,12 @@ class Sessions:
         return self._live.get(site)
 
     def offering(self, task: str) -> list[str]:
-        """Connected sites that can do a task, by name."""
-        return sorted(s.site for s in self._live.values() if any(offer.name == task for offer in s.hello.tasks))
+        """Connected sites that can do a task, by name; one whose stream is about to end would not hear of it."""
+        return sorted(
+            s.site
+            for s in self._live.values()
+            if not s.closing and any(offer.name == task for offer in s.hello.tasks)
+        )
 
     def send(self, site: str, message: ServerMessage) -> None:
         """Send to a site if it is connected; if not, it hears when it connects again."""

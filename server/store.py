@@ -49,6 +49,7 @@ MIGRATIONS: tuple[str, ...] = (
         attempt INTEGER NOT NULL,
         target INTEGER NOT NULL,
         quorum INTEGER NOT NULL,
+        available TEXT NOT NULL,
         base_sha256 TEXT NOT NULL,
         base_optimizer_sha256 TEXT,
         started REAL NOT NULL,

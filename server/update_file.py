@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import InvalidUpdate, LayoutMismatch
 from ..files import read_exactly, storing
-from ..layout import Layout, Role, TensorSpec, first_not_finite
+from ..layout import Layout, Role, TensorSpec
 
 FLOAT_BYTES = 4
 SCAN_VALUES = 1 << 18
+# Its square still fits float32, so that one site cannot overflow an optimizer's second moments.
+LARGEST = 1e18
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,11 @@ class UpdateFile:
 
 
 def scan(layout: Layout, path: Path) -> None:
-    """Read an update once, in blocks, and refuse it unless every float is finite.
+    """Read an update once, in blocks, and refuse it unless every float is finite and within ``LARGEST``.
 
     Raises:
         LayoutMismatch: the file has another size than an update of this layout.
-        InvalidUpdate: with the first tensor that holds NaN or infinity.
+        InvalidUpdate: with the first tensor that holds NaN, infinity or an absurdly large value.
         StoreError: the file cannot be read.
     """
     UpdateFile.open(path, layout)
@@ -65,13 +68,23 @@ def scan(layout: Layout, path: Path) -> None:
     for start in range(0, num_floats, SCAN_VALUES):
         block = room[: min(SCAN_VALUES, num_floats - start)]
         read_exactly(path, FLOAT_BYTES * start, block.data.cast("B"))
-        bad = first_not_finite(block)
+        # As a rule one product settles it: what is not finite or too large makes it so.
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.dot(block, block) < LARGEST * LARGEST:
+                continue
+        bad = _first_unusable(block)
         if bad is not None:
             tensor = float_tensor_at(layout, start + bad)
             raise InvalidUpdate(
                 f"the update holds {block[bad]} in {tensor.role} tensor {tensor.name!r}",
                 hint="lower the local learning rate, or look for invalid values in the data",
             )
+
+
+def _first_unusable(block: npt.NDArray[np.float32]) -> int | None:
+    with np.errstate(invalid="ignore"):
+        bad = np.flatnonzero(~(np.abs(block) <= LARGEST))
+    return int(bad[0]) if bad.size else None
 
 
 def float_tensor_at(layout: Layout, position: int) -> TensorSpec:

@@ -54,12 +54,28 @@ async def open_round(fed: Federation, run: Run, previous: Round | None) -> Round
     number = previous.number + 1 if previous else 1
     base = previous.model_sha256 if previous and previous.model_sha256 else run.initial_sha256
     optimizer = previous.optimizer_sha256 if previous else None
+    await _returned(fed, run, previous.available if previous else frozenset())
     return await _plan(fed, run, number, 1, base, optimizer)
 
 
 async def reopen_round(fed: Federation, run: Run, failed: Round) -> Round:
     """Another attempt at a round that failed: a new draw, from the same model."""
     return await _plan(fed, run, failed.number, failed.attempt + 1, failed.base_sha256, failed.base_optimizer_sha256)
+
+
+async def _returned(fed: Federation, run: Run, expected: frozenset[str]) -> None:
+    """Give the sites of the round before time to come back, a deadline's worth at most.
+
+    After the server's own restart nobody is connected, and whoever is first must not train alone.
+    """
+    until = fed.clock.monotonic() + run.plan.cohort.deadline_seconds
+    while missing := (expected & fed.registry.active_sites()) - set(fed.available(run.plan.task)):
+        fed.records.explain_run(run.id, f"waiting for {', '.join(sorted(missing))} to come back")
+        try:
+            async with asyncio.timeout(_remaining(until, fed)):
+                await fed.sessions.change()
+        except TimeoutError:
+            return
 
 
 async def _plan(fed: Federation, run: Run, number: int, attempt: int, base: str, optimizer: str | None) -> Round:
@@ -81,6 +97,7 @@ async def _plan(fed: Federation, run: Run, number: int, attempt: int, base: str,
     round = fed.records.open_round(
         run.id,
         number,
+        available=available,
         cohort=selection.cohort,
         target=selection.target,
         quorum=selection.quorum,

@@ -81,7 +81,7 @@ class SessionService(session_pb2_grpc.SessionServicer):
             case Heartbeat(work, progress):
                 session.working_on = work
                 if work is not None:
-                    fed.collector.moved(site, work, progress)
+                    fed.collector.moved(site, progress)
             case Refusal():
                 part = fed.records.participation(message.work, site)
                 if part is None:

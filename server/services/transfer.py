@@ -56,8 +56,7 @@ class TransferService:
             self._fed.registry.authorise(who.identity, who.key_sha256)  # it may have been revoked meanwhile
             yield encode_chunk(offset, data)
             self._fed.metrics.bytes_moved("down", len(data))
-            for work in works:
-                self._fed.collector.alive(site, work)
+            self._fed.collector.alive(site)
 
     async def Upload(
         self, request_iterator: AsyncIterator[Piece | transfer_pb2.UploadMessage], context: Context

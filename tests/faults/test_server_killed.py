@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from foedus.plan import FedAdam
+from foedus.plan import Cohort, FedAdam
 
 pytestmark = pytest.mark.faults
 
@@ -286,3 +286,20 @@ def test_a_damaged_model_pauses_the_run_until_it_is_restored(trial):
     trial.let_go("train", "b")
     trial.finished(run)
     assert trial.model(run).tolist() == [6.0] * 4
+
+
+def test_after_a_restart_no_site_trains_alone_because_it_is_the_first_to_return(trial):
+    trial.add("a", 2.0)
+    trial.add("b", 4.0)
+    trial.connected("a", "b")
+    # One site would be enough for this plan.
+    run = trial.submit(trial.plan(rounds=3, cohort=Cohort(minimum=1, deadline_seconds=60)))
+    trial.until(lambda: trial.fed.show(run).round >= 1, "the first round")
+    trial.fed.kill("server")
+    trial.signal("b", signal.SIGSTOP)
+    trial.fed.start_server()
+    trial.connected("a")
+    trial.signal("b", signal.SIGCONT)
+    trial.finished(run)
+    assert set(trial.model(run)) == {9.0}
+    assert {site for n in (1, 2, 3) for site in trial.verdicts(run, n)} == {"a", "b"}

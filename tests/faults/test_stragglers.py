@@ -96,6 +96,19 @@ def test_a_late_update_is_dropped_or_counts_in_the_next_round(trial, late, expec
     assert trial.model(run).tolist() == pytest.approx([expected] * 4, abs=1e-5)
 
 
+def test_a_late_update_of_a_later_round_counts_too(trial):
+    three_sites(trial)
+    cohort = Cohort(minimum=3, quorum=2, deadline_seconds=SHORT_SECONDS, late="keep")
+    run = trial.submit(trial.plan(rounds=4, cohort=cohort, evaluation=NO_EVALUATION))
+    trial.until(lambda: trial.fed.show(run).round >= 1, "a round from the initial model")
+    trial.hold("train", "c")
+    trial.until(lambda: "absent" in {trial.verdicts(run, n)["c"] for n in (2, 3)}, "a later round without c")
+    missed = next(n for n in (2, 3) if trial.verdicts(run, n)["c"] == "absent")
+    trial.let_go("train", "c")
+    trial.until(lambda: trial.verdicts(run, missed)["c"] == "late", "the late update of c")
+    trial.finished(run)
+
+
 def test_a_slow_line_that_moves_is_not_silent(new_trial, proxies):
     trial = new_trial()
     size = 250_000

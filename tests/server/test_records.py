@@ -67,6 +67,27 @@ def test_a_late_writer_cannot_undo_a_stop(records):
     assert records.run(run.id).state is RunState.STOPPED
 
 
+def test_runs_that_are_over_are_not_even_read(records):
+    over, alive = records.create_run(plan(name="over"), SHA), records.create_run(plan(name="alive"), SHA)
+    records.move_run(over.id, RunState.STOPPED, allowed=ALIVE)
+    with records._store.transaction("a test") as db:
+        db.execute("UPDATE runs SET plan_json = 'of another age' WHERE id = ?", (over.id,))
+    assert [run.id for run in records.runs(ALIVE)] == [alive.id]
+    assert records.runs(()) == []
+
+
+def test_recent_runs(tmp_path):
+    clock = ManualClock()
+    store = Store(tmp_path / "foedus.db")
+    records, ids = Records(store, clock), []
+    for _ in range(3):
+        ids.append(records.create_run(plan(), SHA).id)
+        clock.advance(1)
+    assert [run.id for run in records.runs()] == ids
+    assert [run.id for run in records.recent_runs(2)] == [ids[2], ids[1]]
+    store.close()
+
+
 def test_a_run_is_found_by_a_unique_beginning(records):
     runs = [records.create_run(plan(), SHA) for _ in range(20)]
     assert records.run(runs[0].id) == runs[0]
@@ -83,7 +104,14 @@ def test_a_run_is_found_by_a_unique_beginning(records):
 def opened(records, cohort=("a", "b")):
     run = records.create_run(plan(), SHA)
     records.open_round(
-        run.id, 1, cohort=cohort, target=2, quorum=1, base_sha256=run.initial_sha256, base_optimizer_sha256=None
+        run.id,
+        1,
+        available=["a", "b", "c"],
+        cohort=cohort,
+        target=2,
+        quorum=1,
+        base_sha256=run.initial_sha256,
+        base_optimizer_sha256=None,
     )
     return run, Work(run.id, 1, Phase.TRAIN)
 
@@ -124,9 +152,17 @@ def test_another_attempt_keeps_what_was_accepted(records):
     records.settle(work, "b", Verdict.REFUSED, code="SiteVeto", reason="no")
     records.fail_round(run.id, 1, "no quorum")
     round = records.open_round(
-        run.id, 1, cohort=["b", "c"], target=2, quorum=2, base_sha256="ignored", base_optimizer_sha256=None
+        run.id,
+        1,
+        available=["b", "c"],
+        cohort=["b", "c"],
+        target=2,
+        quorum=2,
+        base_sha256="ignored",
+        base_optimizer_sha256=None,
     )
     assert (round.attempt, round.reason, round.base_sha256) == (2, "", SHA)
+    assert round.available == {"b", "c"}
     assert {p.site: p.verdict for p in records.participations(run.id, 1, Phase.TRAIN)} == {
         "a": "accepted",
         "b": "asked",

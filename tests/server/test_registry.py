@@ -83,6 +83,23 @@ def test_an_invitation_ends_exactly_when_it_says(registry, clock):
     redeem(registry, first)  # a used one still fetches the decision
 
 
+def test_an_expired_invitation_fetches_the_first_certificate_and_no_other(registry, clock):
+    approved, late = invite(registry), invite(registry, "paris", approved=False)
+    redeem(registry, approved)
+    redeem(registry, late)
+    registry.certified("site", "berlin", key_sha256=KEY, expires=9e9)
+    clock.advance(59.0)
+    redeem(registry, approved)  # the answer may have been lost
+    clock.advance(1.0)
+    with pytest.raises(TokenRefused, match="was issued"):
+        redeem(registry, approved)
+    registry.change("site", "paris", "approve")
+    assert redeem(registry, late).state is MemberState.ACTIVE
+    registry.certified("site", "paris", key_sha256=KEY, expires=9e9)
+    with pytest.raises(TokenRefused, match="was issued"):
+        redeem(registry, late)
+
+
 @pytest.mark.adversarial
 @pytest.mark.parametrize("text", ["", "guessed", "\x00", "ü" * 100, "%", "' OR 1=1 --"])
 def test_wrong_secrets(registry, text):

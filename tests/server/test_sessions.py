@@ -26,6 +26,15 @@ def drained(found):
     return messages
 
 
+def test_a_session_that_is_closing_is_not_asked():
+    sessions, a, b = Sessions(), session("a", "heart"), session("b", "heart")
+    sessions.open(a)
+    sessions.open(b)
+    assert sessions.offering("heart") == ["a", "b"]
+    a.end("the site was suspended")
+    assert sessions.offering("heart") == ["b"]
+
+
 def test_a_newer_session_replaces_the_older_and_outlives_its_end():
     sessions, old, new = Sessions(), session("a", "heart"), session("a", "lung")
     sessions.open(old)

@@ -7,7 +7,7 @@ import pytest
 from foedus.errors import Corrupt, InvalidUpdate, LayoutMismatch, StoreError
 from foedus.layout import Layout, Role, TensorSpec
 from foedus.server import update_file
-from foedus.server.update_file import UpdateFile, scan
+from foedus.server.update_file import LARGEST, UpdateFile, scan
 
 LAYOUT = Layout(
     (
@@ -43,7 +43,15 @@ def test_the_first_tensor_that_is_not_finite_is_named(
 
 def test_finite_updates_pass_whatever_their_counters_look_like(tmp_path: Path) -> None:
     nan_bits = int(np.array([np.nan, np.nan], np.float32).view(np.int64)[0])
-    scan(LAYOUT, _write(tmp_path / "a", np.full(16, -3.4e38), nan_bits))
+    scan(LAYOUT, _write(tmp_path / "a", np.full(16, -LARGEST), nan_bits))
+
+
+@pytest.mark.parametrize("value", [1.001e18, -3.4e38])
+def test_a_value_that_could_overflow_an_optimizer_is_refused(tmp_path: Path, value: float) -> None:
+    values = np.zeros(16)
+    values[11] = value
+    with pytest.raises(InvalidUpdate, match=r"e\+\d\d in "):
+        scan(LAYOUT, _write(tmp_path / "a", values))
 
 
 @pytest.mark.parametrize("extra", [-1, 1])
