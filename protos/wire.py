@@ -8,9 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import TypeVar
-
-from google.protobuf.message import DecodeError
 
 from ..errors import ProtocolError
 from ..plan import LocalTraining
@@ -39,7 +36,6 @@ MAX_TASKS = 256
 MAX_REASON_LENGTH = 500
 MAX_EXAMPLES = 1 << 53
 
-M = TypeVar("M", session_pb2.SiteMessage, transfer_pb2.UploadMessage)
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -234,18 +230,6 @@ def receipt_from_pb(message: transfer_pb2.Receipt) -> Receipt:
 
 
 # Checks shared by all messages
-
-
-def parse(kind: type[M], data: bytes) -> M:
-    """Bytes as a message of ``kind``.
-
-    Raises:
-        ProtocolError: the bytes are no such message.
-    """
-    try:
-        return kind.FromString(data)
-    except DecodeError:
-        raise ProtocolError(f"{len(data)} bytes are not a {kind.DESCRIPTOR.name}") from None
 
 
 def digest(text: str, what: str) -> str:

@@ -65,9 +65,7 @@ class Sessions:
     def offering(self, task: str) -> list[str]:
         """Connected sites that can do a task, by name; one whose stream is about to end would not hear of it."""
         return sorted(
-            s.site
-            for s in self._live.values()
-            if not s.closing and any(offer.name == task for offer in s.hello.tasks)
+            s.site for s in self._live.values() if not s.closing and any(offer.name == task for offer in s.hello.tasks)
         )
 
     def send(self, site: str, message: ServerMessage) -> None:

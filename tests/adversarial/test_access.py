@@ -38,7 +38,7 @@ from foedus.protos.v1 import (
 from foedus.server import access
 from foedus.server.access import ALLOWED
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from loopback import Credentials, RawSite, loopback, plan, typed, update_bytes
 
 pytestmark = pytest.mark.adversarial
@@ -222,6 +222,15 @@ async def test_a_method_that_is_not_in_the_table_is_for_nobody(tmp_path, path):
         operator = local.open(local.member("operator", "ada"))
         for channel in (operator, local.open(anonymous_caller(local))):
             assert await outcome(channel, path) == "AccessDenied"
+
+
+async def test_reflection_names_every_service(tmp_path):
+    async with loopback(tmp_path, **OPEN) as local:
+        stub = reflection_pb2_grpc.ServerReflectionStub(local.open(local.member("operator", "ada")))
+        call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+        reply = await call.read()
+        names = {service.name for service in reply.list_services_response.service}
+        assert names == {path.split("/")[1] for path in METHODS}
 
 
 async def test_forgetting_a_method_closes_it(tmp_path, monkeypatch):
