@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import grpc
@@ -21,7 +21,9 @@ from ..errors import FoedusError, LayoutMismatch, NotFound, StaleRound, StoreErr
 from ..logs import log_event
 from ..modelfile import Model, ModelFile
 from ..protos.messages import Assignment, Evaluation, Outcome, Phase, Refusal, Release, SiteMessage, Work
+from ..protos.wire import MAX_EXAMPLES, printable
 from .backoff import Backoff
+from .claims import checked_measurement, checked_result
 from .home import SiteHome
 from .loading import InstalledTask
 from .local_state import keep_local_buffers, with_local_buffers
@@ -29,6 +31,7 @@ from .outbound import update_blocks
 from .outbox import Outbox, Parcel, Trained
 from .policy import Policy, WorkRequest, check
 from .task import LocalResult, TrainingJob, job_seed
+from .task_code import run_task_code
 from .transfer import download, upload, worth_retrying
 
 log = logging.getLogger(__name__)
@@ -166,9 +169,10 @@ class Desk:
             except StaleRound as error:
                 self._refuse(work, Refusal(work, error.code, str(error)))
                 return
-            result = await asyncio.to_thread(task.task.train, received, self._job_for(job, seed))
+            result = await run_task_code(task.task.train, received, self._job_for(job, seed))
             if job.stop.is_set():
                 raise Interrupted
+            result = checked_result(result)
             parcel = await asyncio.to_thread(self._put, job, received, result)
             log_event(log, "training_finished", work=str(work), steps=result.num_steps, metrics=result.metrics)
         await self._deliver(job, parcel)
@@ -192,6 +196,8 @@ class Desk:
             try:
                 receipt = await upload(self._connect(), parcel, self._moved)
             except FoedusError as error:
+                if job.stop.is_set():
+                    raise Interrupted from None
                 if not worth_retrying(error):
                     raise
                 log_event(log, "upload_interrupted", work=str(work), reason=str(error))
@@ -208,9 +214,10 @@ class Desk:
         if task is None:
             return
         model = await self._fetch(job)
-        measured = await asyncio.to_thread(task.task.evaluate, model)
+        measured = await run_task_code(task.task.evaluate, model)
         if job.stop.is_set():
             raise Interrupted
+        measured = checked_measurement(measured)
         answer = Evaluation(job.work, job.assignment.model_sha256, measured.num_examples, dict(measured.metrics))
         while len(self._answers) >= MAX_REMEMBERED:
             del self._answers[next(iter(self._answers))]
@@ -235,7 +242,8 @@ class Desk:
         model = await asyncio.to_thread(lambda: ModelFile.open(path).read())
         if model.layout.digest != order.layout_sha256:
             raise LayoutMismatch("the model received does not have the layout announced")
-        model.layout.require(self._tasks[order.task].task.layout(), f"task {order.task!r} at this site")
+        expected = await run_task_code(self._tasks[order.task].task.layout)
+        model.layout.require(expected, f"task {order.task!r} at this site")
         if order.local_buffers:
             model = with_local_buffers(model, self._home.checkpoints, job.work)
         return model
@@ -263,8 +271,9 @@ class Desk:
         return task
 
     def _refuse(self, work: Work, refusal: Refusal) -> None:
-        log_event(log, "work_refused", work=str(work), code=refusal.code, reason=refusal.reason)
-        self._say(refusal)
+        reason = printable(refusal.reason)  # a task's error may hold what cannot be encoded
+        log_event(log, "work_refused", work=str(work), code=refusal.code, reason=reason)
+        self._say(replace(refusal, reason=reason))
 
     def _job_for(self, job: Job, seed: int) -> TrainingJob:
         steps_seen = 0
@@ -273,6 +282,7 @@ class Desk:
             nonlocal steps_seen
             if job.stop.is_set():
                 raise Interrupted
+            steps = min(int(steps), MAX_EXAMPLES)
             self._moved(max(0, steps - steps_seen))
             steps_seen = max(steps, steps_seen)
 

@@ -36,8 +36,8 @@ from ..privacy.certificates import (
 from ..privacy.identity import Identity
 from ..protos.channel import secure_channel
 from ..protos.invitation import Invitation
-from ..protos.status import from_rpc_error
 from ..protos.v1 import enrolment_pb2, enrolment_pb2_grpc
+from .calls import calling
 from .config import SiteConfig, TaskEntry, site_toml
 from .home import SiteHome
 from .loading import load_tasks
@@ -123,10 +123,8 @@ async def renew(channel: grpc.aio.Channel, home: SiteHome) -> bytes:
     identity = read_identity(present.certificate_pem)
     request = new_request(present.key_pem, identity.name).decode()
     stub = enrolment_pb2_grpc.EnrolmentStub(channel)
-    try:
+    with calling():
         reply = await stub.Renew(enrolment_pb2.RenewRequest(request_pem=request), timeout=CALL_SECONDS)
-    except grpc.RpcError as error:
-        raise from_rpc_error(error) from None
     certificate: bytes = reply.certificate_pem.encode()
     renewed = _accepted(certificate, present.authority_pem, present.key_pem)
     if renewed != identity:
@@ -194,11 +192,9 @@ async def _ask(invitation: Invitation, request: enrolment_pb2.JoinRequest, clock
         key_pem=own_key,
         certificate_pem=own_certificate,
     ) as channel:
-        try:
+        with calling():
             stub = enrolment_pb2_grpc.EnrolmentStub(channel)
             reply = await stub.Join(request, timeout=CALL_SECONDS)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
     certificate: bytes = reply.certificate_pem.encode()
     return certificate
 

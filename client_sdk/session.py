@@ -6,20 +6,19 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import grpc
 
 from .. import __version__
-from ..errors import AccessDenied, CertificateExpired, ConnectionFailed, FoedusError, VersionMismatch
+from ..errors import AccessDenied, CertificateExpired, FoedusError, VersionMismatch
 from ..logs import log_event
 from ..privacy.certificates import expires, renew_at
 from ..protos.messages import Assignment, Heartbeat, Hello, Release, SiteMessage, TaskOffer, Welcome
-from ..protos.status import from_rpc_error
 from ..protos.v1 import session_pb2, session_pb2_grpc
 from ..protos.wire import server_message_from_pb, site_message_to_pb
 from .backoff import Backoff
+from .calls import calling
 from .desk import Desk
 from .enrol import renew
 from .home import SiteHome
@@ -49,6 +48,7 @@ class Line:
     _channel: grpc.aio.Channel = field(init=False)
     _renewed: asyncio.Event = field(default_factory=asyncio.Event)
     _outgoing: asyncio.Queue[SiteMessage] | None = field(init=False, default=None)
+    _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.desk = Desk(self.site, self.home, self.tasks, self.outbox, lambda: self._channel, self._say)
@@ -58,6 +58,8 @@ class Line:
 
         Raises:
             VersionMismatch, CertificateExpired, AccessDenied: asking again would not help.
+            Exception: what ended the desk or the renewal of the certificate; without either, this
+                site would be connected and do nothing.
         """
         self._channel = self._open_channel()
         desk = asyncio.create_task(self.desk.run(), name="desk")
@@ -65,6 +67,7 @@ class Line:
         try:
             while True:
                 failure = await self._one_session({desk, renewal})
+                _require_running(desk, renewal)
                 if isinstance(failure, FINAL):
                     raise failure
                 if self._renewed.is_set():
@@ -74,13 +77,14 @@ class Line:
                 await asyncio.sleep(wait)
         finally:
             self.desk.interrupt()
-            for task in (desk, renewal):
+            tasks = (desk, renewal, *self._closing)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(desk, renewal, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._channel.close(None)
 
     async def _one_session(self, background: set[asyncio.Task[None]]) -> FoedusError | None:
-        """One stream, from hello to its end; why it ended. A background task that fails ends all."""
+        """One stream, from hello to its end; why it ended. It ends with the first background task too."""
         outgoing: asyncio.Queue[SiteMessage] = asyncio.Queue()
         offers = tuple(TaskOffer(name, task.code_sha256) for name, task in self.tasks.items())
         outgoing.put_nowait(Hello(__version__, offers, time.time()))
@@ -91,18 +95,13 @@ class Line:
         renewed = asyncio.create_task(self._renewed.wait())
         try:
             await asyncio.wait({listening, renewed, *background}, return_when=asyncio.FIRST_COMPLETED)
-            if listening.done() or not renewed.done():
-                await listening
-        except grpc.aio.AioRpcError as error:
-            return from_rpc_error(error)
+            if listening.done():
+                listening.result()
         except FoedusError as error:
             return error
         finally:
             self._outgoing = None
             self.connected.clear()
-            for task in background:
-                if task.done():
-                    task.result()
             call.cancel()
             listening.cancel()
             renewed.cancel()
@@ -111,26 +110,30 @@ class Line:
     async def _listen(self, call: AsyncIterator[session_pb2.ServerMessage]) -> None:
         heart: asyncio.Task[None] | None = None
         try:
-            async for message in call:
-                match server_message_from_pb(message):
-                    case Welcome() as welcome:
-                        log_event(
-                            log,
-                            "session_opened",
-                            federation=welcome.federation,
-                            server_version=welcome.version,
-                            clock_skew_seconds=round(time.time() - welcome.unix_seconds, 3),
-                        )
-                        self.backoff.reset()
-                        self.connected.set()
-                        heart = heart or asyncio.create_task(self._beat(welcome.heartbeat_seconds))
-                    case Assignment() as assignment:
-                        self.desk.assign(assignment)
-                    case Release() as release:
-                        self.desk.release(release)
+            with calling():
+                async for message in call:
+                    match server_message_from_pb(message):
+                        case Welcome() as welcome:
+                            self._welcomed(welcome)
+                            heart = heart or asyncio.create_task(self._beat(welcome.heartbeat_seconds))
+                        case Assignment() as assignment:
+                            self.desk.assign(assignment)
+                        case Release() as release:
+                            self.desk.release(release)
         finally:
             if heart is not None:
                 heart.cancel()
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        log_event(
+            log,
+            "session_opened",
+            federation=welcome.federation,
+            server_version=welcome.version,
+            clock_skew_seconds=round(time.time() - welcome.unix_seconds, 3),
+        )
+        self.backoff.reset()
+        self.connected.set()
 
     async def _beat(self, seconds: float) -> None:
         while True:
@@ -151,7 +154,7 @@ class Line:
             await asyncio.sleep(max(RENEWAL_PAUSE_SECONDS, renew_at(certificate) - time.time()))
             try:
                 await renew(self._channel, self.home)
-            except (FoedusError, grpc.aio.AioRpcError) as error:
+            except FoedusError as error:
                 log_event(log, "renewal_failed", logging.WARNING, reason=str(error), expires=expires(certificate))
                 await asyncio.sleep(backoff.next_seconds())
                 continue
@@ -164,11 +167,21 @@ class Line:
         # the server ends it with the certificate it was opened with.
         retired, self._channel = self._channel, self._open_channel()
         self._renewed.set()
-        with suppress(ConnectionFailed):
-            asyncio.get_running_loop().create_task(retired.close(RETIRED_CHANNEL_SECONDS))
+        closing = asyncio.create_task(retired.close(RETIRED_CHANNEL_SECONDS))
+        self._closing.add(closing)  # the event loop alone would not keep it
+        closing.add_done_callback(self._closing.discard)
 
     def _open_channel(self) -> grpc.aio.Channel:
         return self.home.credentials().channel(self.address)
+
+
+def _require_running(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        if not task.done():
+            continue
+        error = None if task.cancelled() else task.exception()
+        log_event(log, "site_broke", logging.ERROR, error, task=task.get_name())
+        raise error or RuntimeError(f"the site's {task.get_name()} ended, expected it to go on")
 
 
 async def _messages(outgoing: asyncio.Queue[SiteMessage]) -> AsyncIterator[session_pb2.SiteMessage]:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..clock import SystemClock
 from ..configuration import load
+from ..errors import StoreError
 from ..files import write
+from ..logs import log_event
 from .config import SiteConfig
 from .home import SiteHome
 from .loading import InstalledTask, load_tasks
 from .outbox import Outbox
 from .policy import Policy
 from .session import Line
+
+log = logging.getLogger(__name__)
 
 STATUS_SECONDS = 2.0
 
@@ -66,7 +72,9 @@ class Site:
             await line.serve()
         finally:
             reporter.cancel()
-            self._write_status(line, running=False)
+            # What ended the site is the error to be seen, not that this could not be told as well.
+            with suppress(StoreError):
+                self._write_status(line, running=False)
             outbox.close()
 
     async def _until_signalled(self) -> None:
@@ -74,12 +82,20 @@ class Site:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
         await asyncio.wait([serving])
-        if not serving.cancelled():
+        # Only a cancellation that a signal asked for is a good end.
+        if not (serving.cancelled() and serving.cancelling()):
             serving.result()
 
     async def _report(self, line: Line) -> None:
+        told = False
         while True:
-            self._write_status(line, running=True)
+            try:
+                self._write_status(line, running=True)
+                told = False
+            except StoreError as error:
+                if not told:
+                    log_event(log, "status_not_written", logging.WARNING, reason=str(error))
+                told = True
             await asyncio.sleep(STATUS_SECONDS)
 
     def _write_status(self, line: Line, *, running: bool) -> None:

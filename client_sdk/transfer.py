@@ -8,14 +8,14 @@ from pathlib import Path
 
 import grpc
 
-from ..errors import CorruptTransfer, FoedusError, PeerUntrusted, ProtocolError
+from ..errors import ConnectionFailed, CorruptTransfer, FoedusError, InvalidUpdate, PeerUntrusted, ProtocolError
 from ..files import hashed, sha256_file, storing
 from ..protos.chunks import decode_chunk, encode_upload_chunk, upload_bytes
 from ..protos.messages import Receipt
 from ..protos.pace import Pace
-from ..protos.status import from_rpc_error
 from ..protos.v1 import transfer_pb2
 from ..protos.wire import receipt_from_pb, upload_header_to_pb
+from .calls import calling
 from .outbox import Parcel
 
 MODELS_KEPT = 3
@@ -39,8 +39,8 @@ async def download(channel: grpc.aio.Channel, folder: Path, sha256: str, num_byt
         return path
     receive = channel.unary_stream(DOWNLOAD, transfer_pb2.DownloadRequest.SerializeToString, decode_chunk)
     with storing(f"receiving model {sha256[:12]}…"), partial.open("ab") as file:
-        received, digest = hashed(partial)
-        try:
+        received, digest = await asyncio.to_thread(hashed, partial)
+        with calling():
             async for chunk in receive(transfer_pb2.DownloadRequest(sha256=sha256, offset=received)):
                 if chunk.offset != received or received + len(chunk.data) > num_bytes:
                     raise ProtocolError(f"a chunk at byte {chunk.offset} does not fit the model's {num_bytes} bytes")
@@ -48,8 +48,6 @@ async def download(channel: grpc.aio.Channel, folder: Path, sha256: str, num_byt
                 digest.update(chunk.data)
                 received += len(chunk.data)
                 moved(len(chunk.data))
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from None
     if received != num_bytes or digest.hexdigest() != sha256:
         partial.unlink(missing_ok=True)
         raise CorruptTransfer(f"the model received does not have the digest {sha256[:12]}…")
@@ -62,32 +60,45 @@ async def upload(channel: grpc.aio.Channel, parcel: Parcel, moved: Moved) -> Rec
     """Send an update from where the server has it; its receipt.
 
     Raises:
+        InvalidUpdate: the parcel's file cannot be read.
         FoedusError: what the server or the connection said; the parcel can be sent again.
     """
     send = channel.stream_stream(UPLOAD, upload_bytes, transfer_pb2.UploadReply.FromString)
     resume: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
+    header = transfer_pb2.UploadMessage(header=upload_header_to_pb(parcel.header))
+    unreadable: OSError | None = None
+
     async def messages() -> AsyncIterator[transfer_pb2.UploadMessage | bytes]:
-        yield transfer_pb2.UploadMessage(header=upload_header_to_pb(parcel.header))
+        nonlocal unreadable
+        yield header
         offset, pace = await resume, Pace()
-        with parcel.path.open("rb") as file:
-            file.seek(offset)
-            while data := file.read(pace.next_bytes()):
-                yield encode_upload_chunk(offset, data)
-                offset += len(data)
-                moved(len(data))
+        try:
+            with parcel.path.open("rb") as file:
+                file.seek(offset)
+                while data := file.read(pace.next_bytes()):
+                    yield encode_upload_chunk(offset, data)
+                    offset += len(data)
+                    moved(len(data))
+        except OSError as error:
+            # gRPC would only break the call off, which looks like a lost connection.
+            unreadable = error
+            raise
 
     call = send(messages())
     try:
-        async for reply in call:
-            if reply.WhichOneof("body") == "receipt":
-                return receipt_from_pb(reply.receipt)
-            if resume.done() or reply.resume_offset > parcel.header.num_bytes:
-                raise ProtocolError(f"the server wants to resume at byte {reply.resume_offset}")
-            resume.set_result(reply.resume_offset)
+        with calling():
+            async for reply in call:
+                if reply.WhichOneof("body") == "receipt":
+                    return receipt_from_pb(reply.receipt)
+                if resume.done() or reply.resume_offset > parcel.header.num_bytes:
+                    raise ProtocolError(f"the server wants to resume at byte {reply.resume_offset}")
+                resume.set_result(reply.resume_offset)
         raise CorruptTransfer("the server ended the upload without a receipt")
-    except grpc.aio.AioRpcError as error:
-        raise from_rpc_error(error) from None
+    except ConnectionFailed:
+        if unreadable is None:
+            raise
+        raise InvalidUpdate(f"the update kept for sending cannot be read: {unreadable}") from unreadable
     finally:
         resume.cancel()
         call.cancel()
