@@ -150,6 +150,10 @@ class Evaluation(Settings):
         """Whether a larger value of ``metric`` is better."""
         return self.goal == "max" or (self.goal is None and self.metric != "loss")
 
+    def due(self, round: int, rounds: int) -> bool:
+        """Whether the model of a round is evaluated; the last one is, unless ``every`` is 0."""
+        return bool(self.every) and (round % self.every == 0 or round == rounds)
+
     def improves(self, value: float, best: float | None) -> bool:
         """Whether ``value`` beats the best so far."""
         return best is None or (value > best if self.larger_is_better else value < best)

@@ -18,6 +18,7 @@ from ..protos.messages import Phase, UploadHeader, Work
 from .history import (
     Participation,
     Round,
+    RoundState,
     Run,
     RunState,
     Verdict,
@@ -214,13 +215,25 @@ class Records:
         optimizer_sha256: str | None,
         metrics: Mapping[str, float],
         contributors: Mapping[str, float],
+        evaluates: bool = True,
     ) -> Round:
-        """Advance the run by one model: digest, optimizer state, metrics and event at once."""
+        """Advance the run by one model: digest, optimizer state, metrics and event at once.
+
+        A round that is not to be evaluated is complete with that.
+        """
         with self._store.transaction(f"committing round {number} of run {run}") as db:
             db.execute(
-                "UPDATE rounds SET state = 'committed', model_sha256 = ?, optimizer_sha256 = ?, "
+                "UPDATE rounds SET state = ?, model_sha256 = ?, optimizer_sha256 = ?, "
                 "training_metrics = ?, finished = ? WHERE run = ? AND number = ? AND state = 'closed'",
-                (model_sha256, optimizer_sha256, json.dumps(dict(metrics)), self._clock.now(), run, number),
+                (
+                    RoundState.COMMITTED if evaluates else RoundState.EVALUATED,
+                    model_sha256,
+                    optimizer_sha256,
+                    json.dumps(dict(metrics)),
+                    self._clock.now(),
+                    run,
+                    number,
+                ),
             )
             self._event(db, "round_committed", run=run, round=number, model=model_sha256, weights=dict(contributors))
         return self._existing_round(run, number)

@@ -27,6 +27,8 @@ from ..optimizers import optimizer_for
 from ..planner import needed, select, weighted_mean
 from ..update_file import UpdateFile
 
+SMALL_BYTES = 1 << 20
+
 
 async def run_round(fed: Federation, run: Run) -> Round:
     """Advance the run by one model, taking up an unfinished round where it was left.
@@ -45,8 +47,10 @@ async def run_round(fed: Federation, run: Run) -> Round:
     if round.state is RoundState.CLOSED:
         with _timed(fed, "aggregate"):
             round = await commit_model(fed, run, round)
-    with _timed(fed, "evaluate"):
-        return await evaluate_model(fed, run, round)
+    if round.state is RoundState.COMMITTED:
+        with _timed(fed, "evaluate"):
+            round = await evaluate_model(fed, run, round)
+    return round
 
 
 async def open_round(fed: Federation, run: Run, previous: Round | None) -> Round:
@@ -147,13 +151,15 @@ async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
         optimizer_sha256=step.state.sha256 if step.state else None,
         metrics=weighted_mean([(p.num_examples, p.metrics) for _, p in parts], run.plan.aggregator.max_examples),
         contributors={p.site: float(weight) for (_, p), weight in zip(parts, weights_N, strict=True)},
+        evaluates=run.plan.evaluation.due(round.number, run.plan.rounds),
     )
     for number, part in parts:
         fed.sessions.send(part.site, Release(Work(run.id, number, Phase.TRAIN), Outcome.COUNTED))
     fed.blobs.keep_only(fed.records.blobs_in_use())
     fed.inbox.forget_round(run.id, round.number - 1 if run.plan.cohort.late == "keep" else round.number)
     fed.feed.publish("round_committed", run=run.id, round=round.number, metrics=round.training_metrics)
-    await asyncio.to_thread(give_back_memory)
+    if fed.blobs.path(step.model.sha256).stat().st_size > SMALL_BYTES:
+        await asyncio.to_thread(give_back_memory)
     return round
 
 
@@ -201,29 +207,23 @@ def evaluators(fed: Federation, run: Run, round: Round) -> list[str]:
 
 
 async def evaluate_model(fed: Federation, run: Run, round: Round) -> Round:
-    """Have the sites measure the new model, if this round is due for it."""
+    """Have the sites measure the new model."""
     plan = run.plan.evaluation
-    due = plan.every and (round.number % plan.every == 0 or round.number == run.plan.rounds)
-    absent: dict[str, str] = {}
-    metrics: dict[str, float] = {}
-    if due:
-        if not fed.records.participations(run.id, round.number, Phase.EVALUATE):
-            fed.records.ask_evaluation(run.id, round.number, evaluators(fed, run, round))
-        work = Work(run.id, round.number, Phase.EVALUATE)
-        parts = fed.records.participations(run.id, round.number, Phase.EVALUATE)
-        collection, _ = await _collect(fed, run, round, work, parts, target=len(parts), quorum=0)
-        absent = dict.fromkeys(sorted(collection.open_sites), "no answer in time")
-        metrics = weighted_mean(
-            [
-                (p.num_examples, p.metrics)
-                for p in fed.records.participations(run.id, round.number, Phase.EVALUATE)
-                if p.verdict is Verdict.ACCEPTED
-            ],
-            run.plan.aggregator.max_examples,
-        )
+    if not fed.records.participations(run.id, round.number, Phase.EVALUATE):
+        fed.records.ask_evaluation(run.id, round.number, evaluators(fed, run, round))
+    work = Work(run.id, round.number, Phase.EVALUATE)
+    parts = fed.records.participations(run.id, round.number, Phase.EVALUATE)
+    collection, _ = await _collect(fed, run, round, work, parts, target=len(parts), quorum=0)
+    answers = [
+        (p.num_examples, p.metrics)
+        for p in fed.records.participations(run.id, round.number, Phase.EVALUATE)
+        if p.verdict is Verdict.ACCEPTED
+    ]
+    metrics = weighted_mean(answers, run.plan.aggregator.max_examples)
     value = metrics.get(plan.metric)
     improved = value is not None and plan.improves(value, run.best_value)
     best = (round.model_sha256, value) if improved and round.model_sha256 and value is not None else None
+    absent = dict.fromkeys(sorted(collection.open_sites), "no answer in time")
     round = fed.records.finish_evaluation(run.id, round.number, metrics=metrics, absent=absent, best=best)
     fed.feed.publish("round_evaluated", run=run.id, round=round.number, metrics=metrics)
     return round
