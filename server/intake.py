@@ -49,14 +49,20 @@ class Intake:
     def __init__(self, fed: Federation) -> None:
         self._fed = fed
         self._incoming: dict[tuple[str, int, str], Incoming] = {}
+        self._opening: dict[tuple[str, int, str], object] = {}
 
-    def begin(self, site: str, header: UploadHeader) -> Incoming | Receipt:
+    async def begin(self, site: str, header: UploadHeader) -> Incoming | Receipt:
         """Open an upload where it was left, or say what has been decided already.
 
         Raises:
-            StaleRound: the site was never asked for this.
+            StaleRound: the site was never asked for this, or has begun again on another stream.
             DiskFull: there is no room for the update.
         """
+        admitted = self._admit(site, header)
+        return admitted if isinstance(admitted, Receipt) else await self._open(site, header)
+
+    def _admit(self, site: str, header: UploadHeader) -> tuple[Layout, bool] | Receipt:
+        """The layout of an update that may come, and whether it is late; or what has been decided."""
         fed = self._fed
         part = fed.records.participation(header.work, site)
         round = fed.records.round(header.run, header.round)
@@ -73,7 +79,7 @@ class Intake:
             late = self._check(run, round, header, layout)
         except (StaleRound, LayoutMismatch, InvalidUpdate) as error:
             return self._reject(site, header, error)
-        return self._open(site, header, layout, late=late)
+        return layout, late
 
     def write(self, incoming: Incoming, offset: int, data: memoryview) -> None:
         """Append a chunk.
@@ -174,7 +180,7 @@ class Intake:
             return True
         raise StaleRound(f"round {round.number} has closed, and so has the one after it")
 
-    def _open(self, site: str, header: UploadHeader, layout: Layout, *, late: bool) -> Incoming:
+    async def _open(self, site: str, header: UploadHeader) -> Incoming | Receipt:
         fed = self._fed
         key = (header.run, header.round, site)
         earlier = self._incoming.pop(key, None)
@@ -182,19 +188,42 @@ class Intake:
             earlier.replaced = True
             earlier.file.close()
         with self._holding(header):
-            free = shutil.disk_usage(fed.inbox.folder).free
-            if free < header.num_bytes + min(DISK_RESERVE_BYTES, header.num_bytes):
-                raise DiskFull(
-                    f"an update of {header.num_bytes} bytes does not fit into the {free} bytes left on the disk",
-                    hint="free some space; the run can then be resumed",
-                )
-            received, digest = fed.inbox.open_partial(header.run, header.round, site, header.sha256)
+            self._require_room(header)
+            # Hashing what a large update left takes seconds, in which the others are served.
+            mine = self._opening[key] = object()
+            opening = asyncio.to_thread(fed.inbox.open_partial, header.run, header.round, site, header.sha256)
+            failed: StoreError | None = None
+            try:
+                received, digest = await opening
+            except StoreError as error:
+                failed = error
+            finally:
+                newest = self._opening.get(key) is mine
+                if newest:
+                    del self._opening[key]
+            # Meanwhile everything may have changed; from here to the end nothing can.
+            if not newest:
+                raise StaleRound("the upload goes on in another stream of the same site")
+            admitted = self._admit(site, header)
+            if isinstance(admitted, Receipt):
+                return admitted
+            if failed is not None:
+                raise failed
+            layout, late = admitted
             path = fed.inbox.partial(header.run, header.round, site, header.sha256)
             with storing(f"receiving the update of {site}"):
                 file = path.open("ab", buffering=0)
         incoming = Incoming(site, header, layout, late, file, received, digest)
         self._incoming[key] = incoming
         return incoming
+
+    def _require_room(self, header: UploadHeader) -> None:
+        free = shutil.disk_usage(self._fed.inbox.folder).free
+        if free < header.num_bytes + min(DISK_RESERVE_BYTES, header.num_bytes):
+            raise DiskFull(
+                f"an update of {header.num_bytes} bytes does not fit into the {free} bytes left on the disk",
+                hint="free some space; the run can then be resumed",
+            )
 
     def _close(self, incoming: Incoming) -> None:
         incoming.file.close()

@@ -66,7 +66,7 @@ class TransferService:
         first = await next_in_time(request_iterator)
         if first is None or isinstance(first, Piece) or not first.HasField("header"):
             raise ProtocolError("an upload begins with its header")
-        begun = self._intake.begin(site, upload_header_from_pb(first.header))
+        begun = await self._intake.begin(site, upload_header_from_pb(first.header))
         if isinstance(begun, Receipt):
             yield transfer_pb2.UploadReply(receipt=receipt_to_pb(begun))
             return
