@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from .. import __version__
+from ..clock import SystemClock
 from ..configuration import load
-from ..errors import ConfigError
+from ..errors import ConfigError, TaskFailed
 from ..files import private_folder, replacing, write
 from ..layout import Role
-from ..modelfile import ModelFile
+from ..modelfile import Model, ModelFile, write_model
 from ..plan import LocalTraining, Plan
+from ..protos.messages import Evaluation, Heartbeat, Hello, Phase, Refusal, TaskOffer, UploadHeader, Work
+from ..protos.wire import MAX_REASON_LENGTH
+from .claims import checked_measurement, checked_result
 from .config import SiteConfig
 from .home import SiteHome
-from .loading import load_tasks
+from .loading import InstalledTask, load_tasks
 from .outbound import update_blocks
-from .task import TrainingJob, job_seed
+from .task import LocalResult, Task, TrainingJob, job_seed
+
+RUN = "preview"  # stands for the run's id, which only a server can give
+REASON = f"what forbids or broke the work, with the text of the task's own error; {MAX_REASON_LENGTH} characters"
 
 
 def preview(home: Path, task: str, folder: Path, *, model: Path | None, plan: Path | None) -> dict[str, Any]:
-    """Train one round of a task and write ``update.bin`` and ``update.json`` to ``folder``.
+    """Train one round of a task, evaluate, and write ``update.bin`` and ``update.json`` to ``folder``.
 
     The bytes are made by the very function that makes a real update. Returns what ``update.json``
-    holds: every field that would be sent, and the tensors in the bytes.
+    holds: every message of a round with every field, and the tensors in the bytes. The run and the
+    reason of a refusal are placeholders. ``evaluation`` is None if the plan has none. What leaves
+    beyond that is the certificate (the site's name and public key) and which models are asked for.
 
     Raises:
         ConfigError: no such task at this site, or the model or plan cannot be read.
+        InvalidUpdate, TaskFailed: what the task returned could not be sent.
     """
     place = SiteHome(home)
     tasks = load_tasks(load(SiteConfig, place.config).tasks, home)
@@ -36,27 +50,60 @@ def preview(home: Path, task: str, folder: Path, *, model: Path | None, plan: Pa
     installed = tasks[task].task
     received = ModelFile.open(model).read() if model else installed.initial(0)
     received.layout.require(installed.layout(), f"task {task!r}")
-    training = load(Plan, plan).training if plan else LocalTraining(steps=1)
-    job = TrainingJob(run="preview", round=1, site="preview", training=training, seed=job_seed(0, 1, "preview"))
-    result = installed.train(received, job)
+    wanted = load(Plan, plan) if plan else None
+    training = wanted.training if wanted else LocalTraining(steps=1)
+    job = TrainingJob(run=RUN, round=1, site="preview", training=training, seed=job_seed(0, 1, "preview"))
+    result = checked_result(installed.train(received, job))
     private_folder(folder)
-    digest, size = hashlib.sha256(), 0
-    with replacing(folder / "update.bin", mode=0o600) as file:
-        for block in update_blocks(received, result.model):
-            digest.update(block)
-            size += len(block)
-            file.write(block)
+    evaluates = wanted is None or wanted.evaluation.every > 0
+    model_sha256 = ModelFile.open(model).digest() if model else _digest(received, folder)
+    work = Work(RUN, 1, Phase.TRAIN)
     sent = {
-        "bytes": size,
-        "sha256": digest.hexdigest(),
-        "num_examples": result.num_examples,
-        "num_steps": result.num_steps,
-        "metrics": dict(result.metrics),
+        "hello": asdict(_hello(tasks)),
+        "heartbeat": asdict(Heartbeat(work, result.num_steps)),
+        "upload": asdict(_upload(folder / "update.bin", received, result, model_sha256)),
         "tensors": [
             {"name": t.name, "shape": list(t.shape), "role": t.role.value}
             for t in received.layout.tensors
             if t.role is not Role.FROZEN
         ],
+        "evaluation": _evaluation(installed, received, model_sha256) if evaluates else None,
+        "refusal": asdict(Refusal(work, TaskFailed.__name__, REASON)),
     }
     write(folder / "update.json", json.dumps(sent, indent=2) + "\n")
     return sent
+
+
+def _hello(tasks: Mapping[str, InstalledTask]) -> Hello:
+    offers = tuple(TaskOffer(name, found.code_sha256) for name, found in tasks.items())
+    return Hello(__version__, offers, SystemClock().now())
+
+
+def _upload(path: Path, received: Model, result: LocalResult, model_sha256: str) -> UploadHeader:
+    digest, num_bytes = hashlib.sha256(), 0
+    with replacing(path, mode=0o600) as file:
+        for block in update_blocks(received, result.model):
+            digest.update(block)
+            num_bytes += len(block)
+            file.write(block)
+    return UploadHeader(
+        run=RUN,
+        round=1,
+        model_sha256=model_sha256,
+        layout_sha256=received.layout.digest,
+        num_bytes=num_bytes,
+        sha256=digest.hexdigest(),
+        num_examples=result.num_examples,
+        num_steps=result.num_steps,
+        metrics=result.metrics,
+    )
+
+
+def _evaluation(task: Task, model: Model, model_sha256: str) -> dict[str, Any]:
+    measured = checked_measurement(task.evaluate(model))
+    return asdict(Evaluation(Work(RUN, 1, Phase.EVALUATE), model_sha256, measured.num_examples, measured.metrics))
+
+
+def _digest(model: Model, folder: Path) -> str:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        return write_model(Path(scratch) / "model", model).digest()
