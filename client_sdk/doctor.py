@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import shutil
 import socket
@@ -12,15 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import grpc
-
 from ..clock import Clock
 from ..configuration import load
 from ..errors import ConnectionFailed, FoedusError, ServerUnreachable
 from ..modelfile import model_bytes
 from ..privacy.certificates import certifies, expires, read_identity, starts, verify_issued
 from ..protos.address import split_address
-from ..protos.status import from_rpc_error
+from ..protos.status import TIME_KEY
+from .calls import calling
 from .config import SiteConfig, TaskEntry
 from .home import Credentials, SiteHome
 from .loading import load_tasks
@@ -28,6 +28,7 @@ from .policy import ANY_CODE, Policy
 
 WAIT_SECONDS: Final = 10.0
 DAY_SECONDS: Final = 86_400.0
+MAX_SKEW_SECONDS: Final = 60.0
 # At most one model, one update and one checkpoint of a task lie on the disk at a time.
 COPIES: Final = 3
 PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy", "HTTPS_PROXY", "HTTP_PROXY")
@@ -60,15 +61,11 @@ async def examine(home: SiteHome, clock: Clock) -> list[Finding]:
         credentials = home.credentials()
     except FoedusError as error:
         return [*findings, _bad("certificate", error)]
-    findings += [
-        check_key(home.key),
-        check_certificate(credentials, clock.now()),
-        check_clock(credentials.certificate_pem, clock.now()),
-    ]
+    findings += [check_key(home.key), check_certificate(credentials, clock.now())]
     if not any(os.environ.get(name) for name in PROXIES):
         findings.append(await check_port(config.server))
-    findings.append(await check_server(config.server, credentials))
-    return findings
+    server, skew = await check_server(config.server, credentials, clock)
+    return [*findings, check_clock(credentials.certificate_pem, clock.now(), skew), server]
 
 
 def check_tasks(entries: Mapping[str, TaskEntry], base_folder: Path) -> tuple[list[Finding], dict[str, str], int]:
@@ -163,21 +160,38 @@ def check_certificate(credentials: Credentials, now: float) -> Finding:
     return Finding("certificate", True, f"{identity.uri}, {days:.1f} days left, renews itself")
 
 
-def check_clock(certificate_pem: bytes, now: float) -> Finding:
-    """Whether this clock can be right: a certificate that begins in the future was issued in the past.
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """How far this clock is ahead of the server's (behind, if negative), give or take half a round trip."""
 
-    A certificate is backdated by a few minutes, so a small lag passes unseen; the server shows
-    each connected site's exact skew.
+    seconds: float
+    within_seconds: float
+
+    @property
+    def surely_seconds(self) -> float:
+        """The least it can be, without its sign."""
+        return max(0.0, abs(self.seconds) - self.within_seconds)
+
+
+def check_clock(certificate_pem: bytes, now: float, skew: Skew | None) -> Finding:
+    """Whether this clock agrees with the server's to a minute.
+
+    Without an answer from the server, whether it can be right at all: a certificate that begins in
+    the future was issued in the past. It is backdated by a few minutes, so a small lag passes unseen.
     """
+    mend = "set the clock, best by NTP"
+    if skew is not None:
+        side = "ahead of" if skew.seconds > 0 else "behind"
+        detail = f"{abs(skew.seconds):.1f} s {side} the server's, give or take {skew.within_seconds:.1f} s"
+        ok = skew.surely_seconds <= MAX_SKEW_SECONDS
+        return Finding("clock", ok, detail, "" if ok else mend)
     try:
         behind = starts(certificate_pem) - now
     except FoedusError as error:
         return _bad("clock", error)
     if behind > 0:
-        return Finding("clock", False, f"at least {behind:.0f} s behind the server's", "set the clock, best by NTP")
-    return Finding(
-        "clock", True, "not before the certificate's beginning; 'foedus server sites ls' shows the exact skew"
-    )
+        return Finding("clock", False, f"at least {behind:.0f} s behind the server's", mend)
+    return Finding("clock", True, "not before the certificate's beginning; the server's time is not known")
 
 
 async def check_port(address: str) -> Finding:
@@ -198,21 +212,37 @@ async def check_port(address: str) -> Finding:
     return Finding("network", True, f"{address} answers")
 
 
-async def check_server(address: str, credentials: Credentials) -> Finding:
-    """Whether the server takes our certificate, and we its, and it is serving."""
+async def check_server(address: str, credentials: Credentials, clock: Clock) -> tuple[Finding, Skew | None]:
+    """Whether the server takes our certificate, and we its, and it is serving; and the skew, if it told its time."""
     try:
         async with credentials.channel(address) as channel:
-            call = channel.unary_unary(_HEALTH, request_serializer=bytes, response_deserializer=bytes)
-            reply = await call(b"", timeout=WAIT_SECONDS)
-    except grpc.RpcError as failure:
-        error = from_rpc_error(failure)
+            health = channel.unary_unary(_HEALTH, request_serializer=bytes, response_deserializer=bytes)
+            with calling():
+                asked = clock.now()
+                call = health(b"", timeout=WAIT_SECONDS)
+                reply = await call
+                answered = clock.now()
+                skew = measured_skew(dict(await call.trailing_metadata()).get(TIME_KEY), asked, answered)
+    except FoedusError as error:
         if isinstance(error, ServerUnreachable):
             mend = "if the network is well, the server refused this certificate: has it expired or been revoked?"
-            return Finding("server", False, str(error), mend)
-        return _bad("server", error, "" if isinstance(error, ConnectionFailed) else "ask the operator")
+            return Finding("server", False, str(error), mend), None
+        return _bad("server", error, "" if isinstance(error, ConnectionFailed) else "ask the operator"), None
     if reply != _SERVING:
-        return Finding("server", False, "it answers, but takes no work now", "it starts or drains; try again later")
-    return Finding("server", True, "authenticated on both sides, and serving")
+        mend = "it starts or drains; try again later"
+        return Finding("server", False, "it answers, but takes no work now", mend), skew
+    return Finding("server", True, "authenticated on both sides, and serving"), skew
+
+
+def measured_skew(told: str | bytes | None, asked: float, answered: float) -> Skew | None:
+    """The skew, when the server told its time (Unix seconds, as text) between ``asked`` and ``answered`` of ours."""
+    try:
+        server = float(told or "nan")
+    except ValueError:
+        return None
+    if not math.isfinite(server):
+        return None
+    return Skew((asked + answered) / 2 - server, (answered - asked) / 2)
 
 
 def _bad(name: str, error: FoedusError, mend: str = "") -> Finding:

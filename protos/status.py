@@ -27,6 +27,7 @@ from ..errors import (
 
 CODE_KEY: Final = "foedus-code"
 HINT_KEY: Final = "foedus-hint"
+TIME_KEY: Final = "foedus-time"  # the server's clock, Unix seconds, in the trailing metadata of every admitted call
 MAX_MESSAGE_LENGTH: Final = 2000
 MAX_HINT_LENGTH: Final = 500
 

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from ..errors import AccessDenied, FoedusError, ProtocolError
 from ..logs import log_event
-from ..protos.status import to_status
+from ..protos.status import TIME_KEY, to_status
 from .access import Access, Context, caller
 from .telemetry import Metrics
 
@@ -82,6 +82,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # takes none
         try:
             who = self._access.admit(method, context)
             caller.set(who)
+            context.set_trailing_metadata(((TIME_KEY, f"{self._access.now():.3f}"),))
             with self._access.open_call(who):
                 yield
         except FoedusError as error:

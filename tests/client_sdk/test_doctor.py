@@ -102,10 +102,10 @@ async def test_a_server_that_drains_and_a_server_that_is_not_ours(federation, ho
     async with fed.running() as address:
         await enrolled(fed, home, address)
         fed.serving = False
-        finding = await doctor.check_server(address, home.credentials())
+        finding, _ = await doctor.check_server(address, home.credentials(), SystemClock())
         assert (finding.ok, finding.detail) == (False, "it answers, but takes no work now")
     async with other.running() as address:
-        finding = await doctor.check_server(address, home.credentials())
+        finding, _ = await doctor.check_server(address, home.credentials(), SystemClock())
         assert not finding.ok
         assert "same federation" in finding.mend
 
@@ -177,13 +177,37 @@ def test_certificates(federation):
     assert (late.ok, "expired 1.0 days ago" in late.detail) == (False, True)
 
 
-def test_a_clock_that_is_behind(federation):
+def test_a_clock_that_is_behind_the_certificate(federation):
+    """All that can be said when the server does not answer."""
     fed = federation()
     _, certificate = fed.certify("site", "berlin")
-    assert doctor.check_clock(certificate, fed.now).ok
-    behind = doctor.check_clock(certificate, fed.now - 3900)
+    assert doctor.check_clock(certificate, fed.now, None).ok
+    behind = doctor.check_clock(certificate, fed.now - 3900, None)
     assert not behind.ok
     assert behind.detail.startswith("at least 3600 s") or behind.detail.startswith("at least 3599 s")
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "ok", "detail"),
+    [
+        (1000.0, 1000.0, True, "0.0 s behind the server's, give or take 0.0 s"),
+        (1060.0, 1060.0, True, "60.0 s ahead of"),
+        (1061.0, 1061.0, False, "61.0 s ahead of"),
+        (939.0, 939.0, False, "61.0 s behind"),
+        (1056.0, 1066.0, True, "61.0 s ahead of the server's, give or take 5.0 s"),  # it may be the way there
+        (1300.0, 1310.0, False, "305.0 s ahead of"),
+    ],
+)
+def test_a_clock_is_compared_with_the_servers(asked, answered, ok, detail):
+    skew = doctor.measured_skew("1000.000", asked, answered)
+    finding = doctor.check_clock(b"never read", answered, skew)
+    assert (finding.ok, bool(finding.mend)) == (ok, not ok)
+    assert detail in finding.detail
+
+
+@pytest.mark.parametrize("told", [None, "", "noon", "nan", "inf", b"\xff"])
+def test_a_server_that_does_not_tell_the_time(told):
+    assert doctor.measured_skew(told, 1.0, 2.0) is None
 
 
 async def test_behind_a_proxy_only_grpc_dials(federation, home, monkeypatch):
