@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
@@ -75,6 +76,31 @@ def private_folder(path: Path) -> Path:
     with storing(f"creating {path}"):
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
+
+
+def lock_folder(folder: Path, *, hint: str) -> int:
+    """Keep a folder for this process until the descriptor returned is closed, or the process ends.
+
+    Raises:
+        StoreError: another process keeps it; ``hint`` is what to do then.
+    """
+    with storing(f"opening {folder / 'lock'}"):
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise StoreError(f"another process works in {folder}", hint=hint) from None
+    return descriptor
+
+
+def sync_file(path: Path) -> None:
+    """Force a file's content to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(path: Path) -> None:

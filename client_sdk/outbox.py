@@ -9,7 +9,6 @@ The row of a released round stays: it is what the policy's number of rounds is c
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -22,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..clock import Clock
-from ..errors import ProtocolError, StaleRound, StoreError
-from ..files import private_folder, replacing, sha256_file, storing, sync_folder
+from ..errors import ProtocolError, StaleRound
+from ..files import lock_folder, private_folder, replacing, sha256_file, storing, sync_folder
 from ..protos.messages import Receipt, UploadHeader
 from .outbox_rows import database_errors, open_table, transaction
 
@@ -73,7 +72,7 @@ class Outbox:
             SchemaTooNew: a newer foedus wrote it.
         """
         private_folder(folder)
-        guard = _only_one(folder / "lock")
+        guard = lock_folder(folder, hint="stop the other foedus site that runs in this home")
         try:
             outbox = Outbox(folder, clock, open_table(folder / "outbox.sqlite"), guard)
         except BaseException:
@@ -271,19 +270,6 @@ class Outbox:
     def _change(self) -> Iterator[sqlite3.Connection]:
         with self._lock, database_errors(self._folder), transaction(self._db):
             yield self._db
-
-
-def _only_one(path: Path) -> int:
-    with storing(f"opening {path}"):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise StoreError(
-            f"another process works in {path.parent}", hint="stop the other foedus site that runs in this home"
-        ) from None
-    return descriptor
 
 
 def _require_name(run: str) -> None:

@@ -82,17 +82,21 @@ async def running(home: ServerHome, config: ServerConfig, clock: Clock) -> Async
 
     Raises:
         ConfigError: an address cannot be listened on.
-        StoreError: the state cannot be opened.
+        StoreError: the state cannot be opened, or another server has it open.
     """
-    store = Store(home.database)
+    guard = home.lock()
     try:
-        fed = _federation(home, config, clock, store)
-        fed.blobs.sweep()
-        verify_inbox(fed)
-        async with _serving(home, fed) as server:
-            yield server
+        store = Store(home.database)
+        try:
+            fed = _federation(home, config, clock, store)
+            fed.blobs.sweep()
+            verify_inbox(fed)
+            async with _serving(home, fed) as server:
+                yield server
+        finally:
+            store.close()
     finally:
-        store.close()
+        os.close(guard)
 
 
 async def serve(home: ServerHome, config: ServerConfig, clock: Clock) -> None:

@@ -140,6 +140,35 @@ def reissue(home: Path) -> None:
     click.echo(f"the operator's credentials in {made.folder} are new")
 
 
+@server.command()
+@home_argument
+@click.option("--noted", metavar="DIGEST", help="The digest that an earlier audit printed; it must still be there.")
+@json_option
+def audit(home: Path, noted: str | None, as_json: bool) -> None:
+    """Check the journal in HOME entry by entry, whether the server is up or down; nothing is changed.
+
+    Note the digest printed and give it to the next audit: an entry that was changed or removed
+    since then shows.
+    """
+    from .config import ServerHome
+    from .journal import GENESIS, verify_journal
+    from .store import Store
+
+    database = ServerHome(home).database
+    if not database.is_file():
+        raise ConfigError(f"there is no server's database {database}", hint="name the server's home folder")
+    store = Store(database, read_only=True)
+    try:
+        count, head = verify_journal(store, noted or GENESIS)
+    finally:
+        store.close()
+    emit(
+        {"entries": count, "digest": head},
+        f"{count} entries, each follows from the one before\n{head}",
+        as_json=as_json,
+    )
+
+
 @server.group()
 def sites() -> None:
     """See, approve, suspend and revoke sites."""

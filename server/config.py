@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from ..configuration import Settings
+from ..files import lock_folder
 from ..plan import Name
 
 DAY_SECONDS = 86_400.0
@@ -69,6 +70,14 @@ class ServerHome:
     def config(self) -> Path:
         """The settings."""
         return self.folder / "server.toml"
+
+    def lock(self) -> int:
+        """Keep the home for this process until the descriptor returned is closed.
+
+        Raises:
+            StoreError: another process works in it.
+        """
+        return lock_folder(self.folder, hint="stop the foedus server that runs in this home, or name another home")
 
     @property
     def authority_key(self) -> Path:

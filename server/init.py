@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from ..clock import Clock
@@ -62,10 +63,15 @@ def reissue_operator(folder: Path, clock: Clock) -> OperatorHome:
 
     Raises:
         ConfigError: the folder is no server's home.
+        StoreError: the server is up.
     """
     home = ServerHome(folder)
     config = load(ServerConfig, home.config)
-    _first_operator(home, config, home.authority_key.read_bytes(), home.authority.read_bytes(), clock)
+    guard = home.lock()
+    try:
+        _first_operator(home, config, home.authority_key.read_bytes(), home.authority.read_bytes(), clock)
+    finally:
+        os.close(guard)
     return OperatorHome(home.operator)
 
 

@@ -28,18 +28,24 @@ def append_event(db: sqlite3.Connection, unix_seconds: float, name: str, fields:
     )
 
 
-def verify_journal(store: Store) -> tuple[int, str]:
+def verify_journal(store: Store, noted: str = GENESIS) -> tuple[int, str]:
     """Check the whole chain; the number of entries and the digest of the last.
 
+    ``noted`` is the digest that the last entry had at an earlier time: without it, nobody can tell
+    whether the chain was cut off after some entry, or written anew from there.
+
     Raises:
-        Corrupt: an entry does not follow from the one before.
+        Corrupt: an entry does not follow from the one before, or none has the digest that was noted.
     """
-    head, count = GENESIS, 0
+    head, count, found = GENESIS, 0, noted == GENESIS
     for row in store.query("SELECT * FROM events ORDER BY seq"):
         head = _digest(head, row["unix_seconds"], row["name"], row["fields"])
         if head != row["digest"]:
             raise Corrupt(f"journal entry {row['seq']} ({row['name']}) does not follow from the one before it")
         count += 1
+        found = found or head == noted
+    if not found:
+        raise Corrupt(f"none of the journal's {count} entries has the digest {noted[:12]}… that was noted")
     return count, head
 
 

@@ -159,7 +159,7 @@ class Registry:
         return member
 
     def change(self, role: str, name: str, action: str) -> Member:
-        """Approve, suspend or revoke a member.
+        """Approve, suspend or revoke a member; what it is already, it stays, so that asking again is harmless.
 
         Raises:
             NotFound: no such member.
@@ -169,6 +169,8 @@ class Registry:
             raise RunStateError(f"{action!r:.40} is not one of {', '.join(_CHANGES)}")
         to, allowed = _CHANGES[action]
         member = self.member(role, name)
+        if member.state is to:
+            return member
         if member.state not in allowed:
             raise RunStateError(f"{role} {name!r} is {member.state}, so it cannot be made {to}")
         with self._store.transaction(f"making {name} {to}") as db:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..errors import RoundFailed
+from ..errors import ConnectionFailed, RoundFailed
 from ..output import emit, json_option, moment, numbers, table
 from .cli import ask_server, operator_option
 
@@ -177,8 +177,13 @@ def _follow(operator: Path, id: str, as_json: bool) -> None:
         return last
 
     last = ask_server(operator, following)
-    if last is not None and last.state in ("failed", "stopped"):
+    if last.state in ("failed", "stopped"):
         raise RoundFailed(f"run {last.id} {last.state}: {last.reason}")
+    if last.state != "finished":
+        raise ConnectionFailed(
+            f"the server ended the watch while run {last.id} was {last.state}",
+            hint=f"it goes on after the server's restart: 'foedus run watch {last.id}'",
+        )
 
 
 def _line(event: Any) -> str:

@@ -87,6 +87,7 @@ class Runs:
             self._fed.held[id] = reason
             log_event(log, "run_held", logging.ERROR, error, run=id, cause=reason)
             return
+        self._fed.held.pop(id, None)
         self._publish(run)
 
     async def drain(self) -> None:

@@ -89,17 +89,23 @@ MIGRATIONS: tuple[str, ...] = (
 class Store:
     """One open database. Used from the event loop's thread only; transactions are short.
 
+    ``read_only`` looks at it as it is, beside a server that works with it if need be.
+
     Raises:
         SchemaTooNew: the file was written by a newer foedus.
         Corrupt: the file is no database.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         with _typed("opening the database"):
-            self._connection = sqlite3.connect(path, isolation_level=None)
+            mode = "ro" if read_only else "rwc"
+            uri = f"{path.absolute().as_uri()}?mode={mode}"
+            self._connection = sqlite3.connect(uri, uri=True, isolation_level=None)
             try:
                 self._connection.row_factory = sqlite3.Row
+                if read_only:
+                    return
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 self._connection.execute("PRAGMA synchronous = FULL")
                 self._connection.execute("PRAGMA foreign_keys = ON")

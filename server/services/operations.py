@@ -24,7 +24,7 @@ from ...errors import (
     ProtocolError,
     RunStateError,
 )
-from ...files import storing
+from ...files import storing, sync_file
 from ...modelfile import ModelFile
 from ...plan import Plan
 from ...privacy.identity import Identity
@@ -107,6 +107,8 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
                 received += len(data)
         if seen.hexdigest() != sha256:
             raise CorruptTransfer("the model's bytes do not have the digest announced", hint="submit it again")
+        with storing("storing the initial model"):
+            await asyncio.to_thread(sync_file, scratch)
 
     async def ListRuns(self, request: operations_pb2.ListRunsRequest, context: Context) -> operations_pb2.ListRunsReply:
         """Every run, oldest first."""

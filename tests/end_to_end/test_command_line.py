@@ -176,6 +176,42 @@ async def test_failed_and_stopped_runs_exit_1(tmp_path):
         assert "stopped by an operator" in err
 
 
+async def test_a_watch_that_the_server_ends_is_no_success(tmp_path):
+    async with loopback(tmp_path) as local:
+        shell = Shell(tmp_path, local.home.operator)
+        id = await local.submit()
+        watching = asyncio.create_task(shell.run("run", "watch", id, code=3))
+        while not local.fed.feed._watchers:
+            await asyncio.sleep(0.05)
+        local.fed.feed.close()  # as when the server drains
+        _, err = await watching
+        assert f"the server ended the watch while run {id} was running" in err
+
+
+async def test_audit(tmp_path):
+    async with loopback(tmp_path) as local:
+        shell = Shell(tmp_path, local.home.operator)
+        local.member("site", "a")
+        first = await shell.json("server", "audit", local.home.folder)  # while it is up
+        assert first["entries"] >= 2
+        local.member("site", "b")
+    database = local.home.database.read_bytes()
+    second = await shell.json("server", "audit", local.home.folder, "--noted", first["digest"])
+    assert second["entries"] == first["entries"] + 1
+    assert local.home.database.read_bytes() == database
+    out, _ = await shell.run("server", "audit", local.home.folder)
+    assert second["digest"] in out
+    await shell.refused(1, "Corrupt", "server", "audit", local.home.folder, "--noted", "ab" * 32)
+    store = Store(local.home.database)
+    with store.transaction("tampering") as db:
+        db.execute("UPDATE events SET name = 'nothing' WHERE seq = 1")
+    store.close()
+    fault = await shell.refused(1, "Corrupt", "server", "audit", local.home.folder)
+    assert "journal entry 1 (nothing) does not follow" in fault["message"]
+    await shell.refused(2, "ConfigError", "server", "audit", "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+
+
 async def pending(local):
     """Wait until a member waits for approval."""
     while not any(member.state == "pending" for member in local.fed.registry.members()):

@@ -120,3 +120,23 @@ def test_a_journal_that_was_cut_off_has_another_head(store):
     with store.transaction("cutting") as db:
         db.execute("DELETE FROM events WHERE seq = 2")
     assert verify_journal(store) != head
+    with pytest.raises(Corrupt, match="none of the journal's 1 entries has the digest"):
+        verify_journal(store, noted=head[1])
+
+
+def test_a_digest_that_was_noted_is_found_again(store):
+    add(store, "a")
+    _, noted = verify_journal(store)
+    add(store, "b")
+    assert verify_journal(store, noted)[0] == 2
+
+
+def test_a_reader_beside_the_server_cannot_write(store):
+    add(store, "a")
+    reader = Store(store.path, read_only=True)
+    assert verify_journal(reader) == verify_journal(store)
+    add(store, "b")
+    assert verify_journal(reader)[0] == 2
+    with pytest.raises(StoreError, match="readonly"):
+        add(reader, "c")
+    reader.close()
