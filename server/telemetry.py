@@ -37,7 +37,7 @@ class Metrics:
 
     Attributes:
         rounds: ended rounds, by outcome.
-        round_duration: seconds from announcing a round to its commit.
+        round_duration: seconds from when a round was due until it was evaluated or failed; waiting for sites counts.
         round_phase_duration: seconds of one phase of it, by phase.
         updates: what became of the updates asked for, by verdict and error code ("" if none).
         update_bytes: model and update bytes moved, by direction as a site sees it.
@@ -66,7 +66,7 @@ class Metrics:
         self.round_duration.observe(seconds)
 
     def phase_ended(self, phase: str, seconds: float) -> None:
-        """Time one phase of a round, such as "collect", "aggregate", "commit" or "evaluate"."""
+        """Time one phase of a round, "collect", "aggregate" or "evaluate"."""
         self.round_phase_duration.labels(phase).observe(seconds)
 
     def update_decided(self, verdict: str, code: str = "") -> None:
@@ -115,7 +115,7 @@ def new_metrics(version: str) -> Metrics:
         rounds=Counter("foedus_rounds_total", "Rounds that ended.", ["outcome"], registry=registry),
         round_duration=Histogram(
             "foedus_round_duration_seconds",
-            "From announcing a round to its commit.",
+            "From when a round was due until it was evaluated, or failed.",
             buckets=_ROUND_BUCKETS,
             registry=registry,
         ),

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 from foedus import errors
+from foedus.plan import Cohort
+from foedus.server.config import Limits
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "errors.md").read_text()
 
@@ -34,3 +36,11 @@ def test_each_row_says_what_the_code_does() -> None:
 def test_every_exit_status_is_explained() -> None:
     statuses = {value for name, value in vars(errors).items() if name.startswith("EXIT_")} | {0}
     assert {int(number) for number in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)} == statuses
+
+
+def test_the_settings_that_it_names_exist() -> None:
+    named = re.findall(r"`(cohort|limits)\.(\w+)`", PAGE)
+    assert {section for section, _ in named} == {"cohort", "limits"}
+    for section, key in named:
+        settings = Cohort if section == "cohort" else Limits
+        assert key in settings.model_fields, f"{section}.{key}"

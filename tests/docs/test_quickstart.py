@@ -75,6 +75,13 @@ def test_the_page_works(shell: tuple[Path, dict[str, str], list[subprocess.Popen
     losses = [float(loss) for loss in re.findall(r"round evaluated.*loss=(\S+)", last)]
     assert len(losses) == 5
     assert losses[-1] < 0.5 * losses[0]
+    # The researcher on another machine.
+    for line in blocks("console")[0].splitlines():
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    assert "finished" in done.stdout
 
 
 def _wait_until_up(folder: Path, environment: dict[str, str]) -> None:
