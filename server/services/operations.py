@@ -111,8 +111,11 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
             await asyncio.to_thread(sync_file, scratch)
 
     async def ListRuns(self, request: operations_pb2.ListRunsRequest, context: Context) -> operations_pb2.ListRunsReply:
-        """Every run, oldest first."""
-        return operations_pb2.ListRunsReply(runs=[views.run(self._fed, run) for run in self._fed.records.runs()])
+        """Every run, oldest first, without its plan: thousands must fit into one message."""
+        runs = [views.run(self._fed, run) for run in self._fed.records.runs()]
+        for run in runs:
+            run.ClearField("plan_json")
+        return operations_pb2.ListRunsReply(runs=runs)
 
     async def ShowRun(self, request: operations_pb2.RunRequest, context: Context) -> operations_pb2.Run:
         """One run."""

@@ -21,8 +21,7 @@ def record(fed, run, sha256, rounds, sites):
     """Rounds with both phases and their participations, straight into the tables."""
     with fed.records._store.transaction("a test") as db:
         db.executemany(
-            "INSERT INTO rounds VALUES "
-            "(?, ?, 'evaluated', '', 1, 1, 1, '[]', ?, NULL, 1.0, 2.0, ?, NULL, '{}', '{}')",
+            "INSERT INTO rounds VALUES (?, ?, 'evaluated', '', 1, 1, 1, '[]', ?, NULL, 1.0, 2.0, ?, NULL, '{}', '{}')",
             [(run, number, sha256, sha256 if number < rounds else None) for number in range(1, rounds + 1)],
         )
         metrics = json.dumps({"loss": 0.5, "accuracy": 0.25})
@@ -61,6 +60,20 @@ async def test_many_rounds_of_many_sites(tmp_path):
         (event,) = [event async for event in stub.WatchRun(operations_pb2.RunRequest(run=run))]
         assert (event.run.state, event.run.round) == ("stopped", 119)
         assert await fetch(stub, run, "last", tmp_path / "out") == sha256
+
+
+async def test_many_runs(tmp_path):
+    async with loopback(tmp_path) as local:
+        await local.submit()
+        with local.fed.records._store.transaction("a test") as db:
+            db.executemany(
+                "INSERT INTO runs SELECT ? || id, name, 'stopped', reason, plan_json, created, initial_sha256, "
+                "NULL, NULL FROM runs WHERE state <> 'stopped'",
+                [(f"{number:04}",) for number in range(1500)],
+            )
+        reply = await local.operator().ListRuns(operations_pb2.ListRunsRequest())
+        assert len(reply.runs) == 1501
+        assert {run.name for run in reply.runs} == {"toy"}
 
 
 async def test_one_round_of_more_sites_than_fit_into_a_message(tmp_path):
