@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -101,8 +102,24 @@ def test_a_supervised_life(supervised: Supervised) -> None:
 def test_a_taken_port_ends_it_with_the_status_that_is_not_retried(supervised: Supervised) -> None:
     supervised.reports("READY=1")
     home = Path(supervised.process.args[-1])  # type: ignore[index]
-    second = subprocess.run(
-        [*COMMAND, str(home)], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    address = tomllib.loads((home / "server.toml").read_text())["listen"]
+    other = initialise(
+        home.with_name("other"), federation="trial", address=address, listen=address, clock=SystemClock()
     )
+    second = up(other.folder)
     assert second.returncode == 2, second.stderr
+    assert "cannot be listened on" in second.stderr
     assert "Traceback" not in second.stderr
+
+
+def test_a_home_in_use_ends_it_with_the_status_that_is_retried(supervised: Supervised) -> None:
+    """The server that works there may be about to end."""
+    supervised.reports("READY=1")
+    second = up(Path(supervised.process.args[-1]))  # type: ignore[index]
+    assert second.returncode == 1, second.stderr
+    assert "another process works in" in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+def up(home: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, str(home)], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
