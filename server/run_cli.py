@@ -97,7 +97,7 @@ def show(id: str, operator: Path, as_json: bool) -> None:
             ],
         ),
     ]
-    emit(_details(found), "\n".join(lines), as_json=as_json)
+    emit(details(found), "\n".join(lines), as_json=as_json)
 
 
 @run.command()
@@ -153,7 +153,7 @@ def report(id: str, path: Path, operator: Path) -> None:
     from ..files import write
     from .report import render
 
-    write(path, render(_details(_show(operator, id))))
+    write(path, render(details(_show(operator, id))))
     click.echo(str(path))
 
 
@@ -216,7 +216,8 @@ def _summary(found: Any) -> dict[str, Any]:
     }
 
 
-def _details(found: Any) -> dict[str, Any]:
+def details(found: Any) -> dict[str, Any]:
+    """A run with its rounds, as ``--json`` prints it."""
     return _summary(found) | {
         "plan": json.loads(found.plan_json),
         "rounds": [

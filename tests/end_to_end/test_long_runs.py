@@ -11,7 +11,7 @@ from foedus.protos.v1 import operations_pb2
 from foedus.server.history import RunState
 from foedus.server.operator import fetch, show
 from foedus.server.report import render
-from foedus.server.run_cli import _details
+from foedus.server.run_cli import details
 from loopback import loopback, plan, toy_model
 
 REASON = "the data of this month are not complete yet, come again " * 4
@@ -56,7 +56,7 @@ async def test_many_rounds_of_many_sites(tmp_path):
         assert [round.number for round in shown.rounds] == list(range(1, 121))
         assert {len(round.participations) for round in shown.rounds} == {40}
         assert (shown.round, shown.last_sha256) == (119, sha256)  # the newest that has a model
-        assert "site-19" in render(_details(shown))
+        assert "site-19" in render(details(shown))
         (event,) = [event async for event in stub.WatchRun(operations_pb2.RunRequest(run=run))]
         assert (event.run.state, event.run.round) == ("stopped", 119)
         assert await fetch(stub, run, "last", tmp_path / "out") == sha256
