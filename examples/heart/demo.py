@@ -114,7 +114,9 @@ class Progress:
             loss = self.losses.get(site)
             sites.add_row(NAMES[site], state, "" if loss is None else f"{loss:.3f}")
         head = Text(f"round {self.round}/{self.rounds}  {self.doing}  {_shown(self.metrics)}")
-        return Group(head, ProgressBar(total=self.rounds, completed=self.round, width=60), sites)
+        bar = Table.grid()  # a bar alone would not end its line
+        bar.add_row(ProgressBar(total=self.rounds, completed=self.round, width=60))
+        return Group(head, bar, sites)
 
 
 async def _watch(federation: LocalFederation, id: str, plan: Plan, console: Console) -> operations_pb2.Run:
