@@ -13,7 +13,6 @@ from typing import BinaryIO
 
 from .errors import Corrupt, DiskFull, StoreError
 
-READ_BYTES = 1 << 20
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 

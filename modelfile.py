@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from .errors import ConfigError, Corrupt, LayoutMismatch
 from .files import replacing, sha256_file
-from .layout import Layout, Role, TensorSpec
+from .layout import Layout, Role, TensorSpec, first_not_finite
 
 MAX_HEADER_BYTES = 64 << 20
 LAYOUT_KEY = "foedus.layout"
@@ -204,7 +204,7 @@ class ModelFile:
         """Raise ConfigError, naming the tensor, if a trainable value or buffer is NaN or infinite."""
         for role in (Role.TRAINABLE, Role.BUFFER):
             for name, values in self.layout.unflatten(self.vector(role), role).items():
-                if not np.isfinite(values).all():
+                if first_not_finite(values) is not None:
                     raise ConfigError(f"{self.path} holds a value that is not finite in tensor {name!r}")
 
     def digest(self) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidUpdate
+from ..layout import first_not_finite
 from .aggregate import Aggregate
 from .rows import FLOAT_BYTES, ArrayRows, Rows
 
@@ -96,7 +97,7 @@ def aggregate(rule: Weighing, updates: Rows | npt.ArrayLike, num_examples_N: npt
         raise InvalidUpdate(f"{weights_N.size} numbers of examples came with {rows.num_rows} updates")
     update_D = np.empty(rows.num_columns, np.float32)
     for start, row_C in combine(rows, weights_N):
-        if not np.isfinite(row_C).all():
+        if first_not_finite(row_C) is not None:
             raise _not_finite(rows, weights_N, start, start + row_C.size)
         update_D[start : start + row_C.size] = row_C
     taken_N = weights_N != 0
@@ -180,7 +181,7 @@ def _as_rows(updates: Rows | npt.ArrayLike) -> Rows:
 def _not_finite(rows: Rows, weights_N: npt.NDArray[np.float64], start: int, stop: int) -> InvalidUpdate:
     block_NC = rows.read(start, stop)
     for index, row_C in enumerate(block_NC):
-        bad = np.flatnonzero(~np.isfinite(row_C))
-        if weights_N[index] != 0 and bad.size:
-            return InvalidUpdate(f"update {index} holds {row_C[bad[0]]} at parameter {start + int(bad[0])}")
+        bad = first_not_finite(row_C)
+        if weights_N[index] != 0 and bad is not None:
+            return InvalidUpdate(f"update {index} holds {row_C[bad]} at parameter {start + bad}")
     return InvalidUpdate(f"the combined update is not finite between parameters {start} and {stop}")

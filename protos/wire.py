@@ -40,8 +40,8 @@ MAX_EXAMPLES = 1 << 53
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
-_PHASES = {Phase.TRAIN: common_pb2.PHASE_TRAIN, Phase.EVALUATE: common_pb2.PHASE_EVALUATE}
-_PHASES_BACK = {number: phase for phase, number in _PHASES.items()}
+PHASES = {Phase.TRAIN: common_pb2.PHASE_TRAIN, Phase.EVALUATE: common_pb2.PHASE_EVALUATE}
+_PHASES_BACK = {number: phase for phase, number in PHASES.items()}
 _OUTCOMES = {
     Outcome.COUNTED: session_pb2.OUTCOME_COUNTED,
     Outcome.REJECTED: session_pb2.OUTCOME_REJECTED,
@@ -56,7 +56,7 @@ _OUTCOMES_BACK = {number: outcome for outcome, number in _OUTCOMES.items()}
 
 def work_to_pb(work: Work) -> common_pb2.Work:
     """A piece of work as its message."""
-    return common_pb2.Work(run=work.run, round=work.round, phase=_PHASES[work.phase])
+    return common_pb2.Work(run=work.run, round=work.round, phase=PHASES[work.phase])
 
 
 def work_from_pb(message: common_pb2.Work) -> Work:

@@ -169,7 +169,7 @@ def _write_buffers(
         rows, weights_N = FileRows((model.path,), offset, layout.num_buffers), np.ones(1)
     else:
         paths = tuple(update.path for update in updates)
-        rows = FileRows(paths, FLOAT_BYTES * layout.num_trainable, layout.num_buffers)
+        rows = FileRows(paths, updates[0].buffers_offset, layout.num_buffers)
     for start, mean_C in combine(rows, weights_N, columns):
         _require_finite(mean_C, layout, layout.num_trainable + start, "the mean of the buffers")
         model_file.write(mean_C.data)

@@ -72,10 +72,9 @@ def unanswered(fed: Federation, site: str) -> list[Work]:
     return [work for _, _, work in _asked(fed, site, ALIVE)]
 
 
-def works_with(fed: Federation, site: str, model_sha256: str) -> list[Work]:
-    """The work with a model that this site was given and that is not over; a paused run's is not."""
-    asked = _asked(fed, site, ALIVE)
-    return [work for _, round, work in asked if _model_of(round, work.phase) == model_sha256]
+def may_fetch(fed: Federation, site: str, model_sha256: str) -> bool:
+    """Whether a site was given work with a model that is not over; a paused run's is not."""
+    return any(_model_of(round, work.phase) == model_sha256 for _, round, work in _asked(fed, site, ALIVE))
 
 
 def _asked(fed: Federation, site: str, states: Iterable[RunState]) -> Iterator[tuple[Run, Round, Work]]:

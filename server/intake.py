@@ -36,7 +36,6 @@ class Incoming:
     site: str
     header: UploadHeader
     layout: Layout
-    late: bool
     file: BinaryIO
     received: int
     digest: hashlib._Hash
@@ -131,18 +130,10 @@ class Intake:
     def _accept(self, incoming: Incoming) -> Receipt:
         # No await in here: between looking at the round and recording the update nothing can close it.
         fed, header, site = self._fed, incoming.header, incoming.site
-        part = fed.records.participation(header.work, site)
-        round = fed.records.round(header.run, header.round)
-        if part is None or round is None:
-            raise StaleRound(f"{header.work} is gone")
-        decided = _decided(part, header)
-        if decided is not None:
-            return decided
-        run = fed.records.run(header.run)
-        try:
-            late = self._check(run, round, header, incoming.layout)
-        except StaleRound as error:
-            return self._reject(site, header, error)
+        admitted = self._admit(site, header)
+        if isinstance(admitted, Receipt):
+            return admitted
+        _, late = admitted
         partial = fed.inbox.partial(header.run, header.round, site, header.sha256)
         with storing(f"keeping the update of {site}"):
             os.replace(partial, fed.inbox.update(header.run, header.round, site))
@@ -209,11 +200,11 @@ class Intake:
                 return admitted
             if failed is not None:
                 raise failed
-            layout, late = admitted
+            layout, _ = admitted
             path = fed.inbox.partial(header.run, header.round, site, header.sha256)
             with storing(f"receiving the update of {site}"):
                 file = path.open("ab", buffering=0)
-        incoming = Incoming(site, header, layout, late, file, received, digest)
+        incoming = Incoming(site, header, layout, file, received, digest)
         self._incoming[key] = incoming
         return incoming
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..protos.messages import Phase
-from ..protos.v1 import common_pb2, operations_pb2
+from ..protos.v1 import operations_pb2
+from ..protos.wire import PHASES
 from .federation import Federation
 from .feed import Happening
 from .history import Participation, Round, Run, RunState
 from .registry import Member
-
-_PHASES = {Phase.TRAIN: common_pb2.PHASE_TRAIN, Phase.EVALUATE: common_pb2.PHASE_EVALUATE}
 
 # Of one message: with metrics and reasons of the greatest size they are half of what a message may hold.
 MAX_PARTICIPATIONS = 100
@@ -96,7 +95,7 @@ def _round(round: Round, parts: Iterable[Participation]) -> operations_pb2.Round
 def _participation(part: Participation) -> operations_pb2.Participation:
     return operations_pb2.Participation(
         site=part.site,
-        phase=_PHASES[part.phase],
+        phase=PHASES[part.phase],
         verdict=part.verdict,
         code=part.code,
         reason=part.reason,

@@ -16,7 +16,7 @@ from ...protos.pace import Pace
 from ...protos.v1 import transfer_pb2
 from ...protos.wire import digest, receipt_to_pb, upload_header_from_pb
 from ..access import Context, caller
-from ..assignments import works_with
+from ..assignments import may_fetch
 from ..federation import Federation
 from ..intake import Incoming, Intake
 
@@ -49,8 +49,7 @@ class TransferService:
         """A model, from an offset on, to a site that was given work with it."""
         sha256, who = digest(request.sha256, "sha256"), caller.get()
         site = who.name
-        works = works_with(self._fed, site, sha256)
-        if not works:
+        if not may_fetch(self._fed, site, sha256):
             raise AccessDenied(f"no open work of {site!r} uses model {sha256[:12]}…")
         for offset, data in chunks(self._fed.blobs.path(sha256), request.offset):
             self._fed.registry.authorise(who.identity, who.key_sha256)  # it may have been revoked meanwhile
