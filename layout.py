@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -201,6 +201,11 @@ def first_not_finite(values: npt.NDArray[Any]) -> int | None:
             return None
     bad = np.flatnonzero(~np.isfinite(values))
     return int(bad[0]) if bad.size else None
+
+
+def names(tensors: Iterable[TensorSpec]) -> tuple[str, ...]:
+    """The names of some tensors, in order."""
+    return tuple(tensor.name for tensor in tensors)
 
 
 def _spec(name: str, array: npt.NDArray[Any], role: Role | None) -> TensorSpec:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from foedus.client_sdk.torch_module import layout_of_module, load_model, model_of_module
 from foedus.errors import ConfigError, InvalidUpdate
-from foedus.layout import Role, TensorSpec
+from foedus.layout import Role, names
 from foedus.modelfile import Model, ModelFile, write_model
 from torch import nn
 
@@ -23,10 +23,6 @@ class Everything(nn.Module):
         self.scalar = nn.Parameter(torch.tensor(2.0, dtype=torch.float64))
         self.register_buffer("mask", torch.tensor([True, False]))
         self.register_buffer("cache", torch.ones(7), persistent=False)
-
-
-def names(tensors: tuple[TensorSpec, ...]) -> tuple[str, ...]:
-    return tuple(tensor.name for tensor in tensors)
 
 
 def test_roles_follow_the_kind_of_tensor() -> None:
