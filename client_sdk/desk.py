@@ -14,8 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-import grpc
-
 from ..configuration import load
 from ..errors import FoedusError, LayoutMismatch, NotFound, StaleRound, StoreError, TaskFailed
 from ..logs import log_event
@@ -32,12 +30,11 @@ from .outbox import Outbox, Parcel, Trained
 from .policy import Policy, WorkRequest, check
 from .task import LocalResult, TrainingJob, job_seed
 from .task_code import run_task_code
-from .transfer import download, upload, worth_retrying
+from .transfer import Connect, download, upload, worth_retrying
 
 log = logging.getLogger(__name__)
 
 Say = Callable[[SiteMessage], None]
-Connect = Callable[[], grpc.aio.Channel]
 
 MAX_REMEMBERED = 64
 
@@ -194,7 +191,7 @@ class Desk:
         work, backoff = job.work, Backoff()
         while not job.stop.is_set():
             try:
-                receipt = await upload(self._connect(), parcel, self._moved)
+                receipt = await upload(self._connect, parcel, self._moved)
             except FoedusError as error:
                 if job.stop.is_set():
                     raise Interrupted from None
@@ -231,7 +228,7 @@ class Desk:
                 raise Interrupted
             try:
                 path = await download(
-                    self._connect(), self._home.models, order.model_sha256, order.model_bytes, self._moved
+                    self._connect, self._home.models, order.model_sha256, order.model_bytes, self._moved
                 )
                 break
             except FoedusError as error:

@@ -22,11 +22,21 @@ MODELS_KEPT = 3
 DOWNLOAD = "/foedus.v1.Transfer/Download"
 UPLOAD = "/foedus.v1.Transfer/Upload"
 
+Connect = Callable[[], grpc.aio.Channel]
 Moved = Callable[[int], None]
 
 
-async def download(channel: grpc.aio.Channel, folder: Path, sha256: str, num_bytes: int, moved: Moved) -> Path:
+async def download(connect: Connect, folder: Path, sha256: str, num_bytes: int, moved: Moved) -> Path:
     """The model file with this digest, fetched unless it is here; continues a broken download.
+
+    Args:
+        connect: the channel of the moment. It is asked for when the call begins and not before: what
+            is here already may take long to hash, and a renewed certificate closes a channel that
+            carries no call.
+        folder: where models are kept, by digest.
+        sha256: hex digest of the model file.
+        num_bytes: its size.
+        moved: told of each number of bytes that arrived.
 
     Raises:
         CorruptTransfer: what came does not have the digest; it is removed.
@@ -37,10 +47,10 @@ async def download(channel: grpc.aio.Channel, folder: Path, sha256: str, num_byt
     if path.is_file() and await asyncio.to_thread(sha256_file, path) == sha256:
         path.touch()
         return path
-    receive = channel.unary_stream(DOWNLOAD, transfer_pb2.DownloadRequest.SerializeToString, decode_chunk)
     with storing(f"receiving model {sha256[:12]}…"), partial.open("ab") as file:
         received, digest = await asyncio.to_thread(hashed, partial)
         with calling():
+            receive = connect().unary_stream(DOWNLOAD, transfer_pb2.DownloadRequest.SerializeToString, decode_chunk)
             async for chunk in receive(transfer_pb2.DownloadRequest(sha256=sha256, offset=received)):
                 if chunk.offset != received or received + len(chunk.data) > num_bytes:
                     raise ProtocolError(f"a chunk at byte {chunk.offset} does not fit the model's {num_bytes} bytes")
@@ -56,14 +66,13 @@ async def download(channel: grpc.aio.Channel, folder: Path, sha256: str, num_byt
     return path
 
 
-async def upload(channel: grpc.aio.Channel, parcel: Parcel, moved: Moved) -> Receipt:
+async def upload(connect: Connect, parcel: Parcel, moved: Moved) -> Receipt:
     """Send an update from where the server has it; its receipt.
 
     Raises:
         InvalidUpdate: the parcel's file cannot be read.
         FoedusError: what the server or the connection said; the parcel can be sent again.
     """
-    send = channel.stream_stream(UPLOAD, upload_bytes, transfer_pb2.UploadReply.FromString)
     resume: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     header = transfer_pb2.UploadMessage(header=upload_header_to_pb(parcel.header))
@@ -85,6 +94,7 @@ async def upload(channel: grpc.aio.Channel, parcel: Parcel, moved: Moved) -> Rec
             unreadable = error
             raise
 
+    send = connect().stream_stream(UPLOAD, upload_bytes, transfer_pb2.UploadReply.FromString)
     call = send(messages())
     try:
         with calling():

@@ -61,15 +61,36 @@ async def test_a_channel_closed_under_a_download_is_a_lost_connection_and_the_ne
 
         with pytest.raises(ConnectionFailed) as failure:
             async with asyncio.timeout(20):
-                await download(first, tmp_path, DIGEST, len(MODEL), moved)
+                await download(lambda: first, tmp_path, DIGEST, len(MODEL), moved)
         assert worth_retrying(failure.value)
         await asyncio.gather(*closing)
     assert not (tmp_path / DIGEST).exists()
     async with serving(stop_after=None) as (address, again), grpc.aio.insecure_channel(address) as second:
-        path = await download(second, tmp_path, DIGEST, len(MODEL), moves.append)
+        path = await download(lambda: second, tmp_path, DIGEST, len(MODEL), moves.append)
     assert path.read_bytes() == MODEL
     assert (asked, again) == ([0], [1024])
     assert sum(moves) == len(MODEL)
     # What is here already may be gigabytes: it is hashed beside the event loop.
     assert len(threads) == 2
     assert threading.main_thread() not in threads
+
+
+async def test_a_certificate_renewed_while_the_partial_model_is_hashed_costs_nothing(tmp_path, monkeypatch):
+    """The retired channel carries no call yet and closes at once: the call must be made on the new one."""
+    (tmp_path / f"{DIGEST}.part").write_bytes(MODEL[:512])
+    async with serving(stop_after=None) as (address, asked), grpc.aio.insecure_channel(address) as renewed:
+        retired = grpc.aio.insecure_channel(address)
+        current, loop = [retired], asyncio.get_running_loop()
+
+        async def renew():
+            current[:] = [renewed]
+            await retired.close(600.0)
+
+        def hashed_slowly(path):
+            asyncio.run_coroutine_threadsafe(renew(), loop).result()
+            return hashed(path)
+
+        monkeypatch.setattr(transfer, "hashed", hashed_slowly)
+        path = await download(lambda: current[0], tmp_path, DIGEST, len(MODEL), lambda _: None)
+    assert path.read_bytes() == MODEL
+    assert asked == [512]
