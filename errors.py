@@ -8,7 +8,7 @@ FoedusError
   NotFound          no such run, site, model or file
   ProtocolError     StaleRound, LayoutMismatch, MessageTooLarge, CorruptTransfer, InvalidUpdate
   RateLimited       the caller asks more often than it may
-  RoundFailed       QuorumNotMet, TooFewSites, TooFewExamples
+  RoundFailed       QuorumNotMet, TooFewSites, TooFewExamples, TooFewUpdates
   TaskFailed        a site's own training code raised
   RunStateError     the run's state does not allow this
   PolicyRefused     BudgetExhausted, SiteVeto
@@ -173,6 +173,10 @@ class TooFewSites(RoundFailed):
 
 class TooFewExamples(RoundFailed):
     """The accepted updates rest on no example at all, so their mean is undefined."""
+
+
+class TooFewUpdates(RoundFailed):
+    """Fewer updates than the aggregation rule's theorem asks for at the plan's f."""
 
 
 class TaskFailed(FoedusError):

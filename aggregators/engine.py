@@ -1,187 +1,312 @@
-"""Streaming passes over the updates: from weights to one combined row.
+"""The two passes over the updates: one measures how far they lie apart, one combines them.
 
-Shape suffixes: N updates, D parameters, C the columns of one block.
+Neither holds more than a few blocks of columns, however long the rows; both give the same bits
+whatever the block, the kernel, the number of threads and the pool that computes them.
+
+Shape suffixes: N rows, D columns, C the columns of one block, P = N + 1 points, the last the origin.
 """
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
-from typing import Protocol, TypeVar
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidUpdate
-from ..layout import first_not_finite
-from .aggregate import Aggregate
-from .rows import FLOAT_BYTES, ArrayRows, Rows
+from .decision import Closest, Combination, Coordinatewise, Middle, WeightedSum
+from .kernel import CHUNK_COLUMNS, Kernel
+from .kernel_choice import best_kernel
+from .network import Network, middle_network, sorting_network
+from .rows import FLOAT_BYTES, ArrayRows, Rows, chosen
+from .workers import Span, Threads, Workers
 
-# Two float64 rows of this length stay in the shared cache; shorter blocks pay for more calls
-# (measured by benchmarks/aggregation.py: 128K columns take 0.8 of the time of 16K).
+# Blocks this long keep the calls and mappings per block cheap; a multiple of the kernels' chunk,
+# for the sums of distances are taken block by block.
 MAX_BLOCK_COLUMNS = 1 << 17
-MIN_BLOCK_COLUMNS = 1 << 10
+MIN_BLOCK_COLUMNS = CHUNK_COLUMNS
 BLOCK_BYTES = 16 << 20
-MAX_THREADS = 8
-
-
-class Weighing(Protocol):
-    """A rule that decides by the numbers of examples alone."""
-
-    def weights(self, num_examples_N: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """float64 weights of the N updates, summing to 1."""
-        ...
-
 
 T = TypeVar("T")
+Row = npt.NDArray[np.float32]
 
 
-def _as_it_is(start: int, sum_C: npt.NDArray[np.float32]) -> tuple[int, npt.NDArray[np.float32]]:
-    return start, sum_C
+class NotFinite(InvalidUpdate):
+    """A pass met a value that is NaN or infinite; ``rows_not_finite`` finds whose."""
 
 
 def block_columns(num_rows: int) -> int:
     """C: how many columns of ``num_rows`` updates are read at a time, within BLOCK_BYTES where it can be."""
-    fitting = BLOCK_BYTES // (FLOAT_BYTES * max(num_rows, 1))
+    fitting = BLOCK_BYTES // (FLOAT_BYTES * max(num_rows, 1)) // CHUNK_COLUMNS * CHUNK_COLUMNS
     return min(MAX_BLOCK_COLUMNS, max(MIN_BLOCK_COLUMNS, fitting))
 
 
-def combine(
-    rows: Rows, weights_N: npt.NDArray[np.float64], block: int | None = None
-) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-    """The weighted sum of the rows, as (first column, float32 values) block by block, in order.
+def squared_distances(
+    rows: Rows, *, block: int | None = None, workers: Workers | None = None, kernel: Kernel | None = None
+) -> npt.NDArray[np.float64]:
+    """The squared distances between the rows and the origin, P x P float64: the first pass.
 
-    Products and sums are float64, taken row after row, one rounding each: the result is the same
-    bit for bit whatever the block and the machine. A row of weight 0 is left out, so that what it
-    holds, NaN and infinity included, leaves no trace. Memory: O(N * block * threads).
+    From differences in float32, summed in float64 (see ``Kernel.squared_distances``): an error of
+    about 1e-7 relative to *each* distance, whatever the length of the rows and whoever else is far
+    away. Not ‖x‖² + ‖y‖² - 2⟨x, y⟩, which loses everything where updates nearly coincide. A row
+    that is not finite has no finite distance to the origin, and leaves the other pairs alone.
+    Memory: O(N² + N * block) for each worker.
+
+    Args:
+        rows: N rows.
+        block: how many columns are read at a time, in whole chunks of CHUNK_COLUMNS.
+        workers: who computes the blocks; None for threads of this process.
+        kernel: the inner loops; None for the fastest there is.
 
     Raises:
-        InvalidUpdate: the weights are not N finite numbers.
         StoreError: a row cannot be read; Corrupt if it is cut short.
     """
-    return combine_then(_as_it_is, rows, weights_N, block)
+    columns = max(CHUNK_COLUMNS, (block or block_columns(rows.num_rows)) // CHUNK_COLUMNS * CHUNK_COLUMNS)
+    columns = min(columns, MAX_BLOCK_COLUMNS)
+    measure = _Distances(rows, kernel or best_kernel(), columns, _rooms(rows, columns))
+    # Summed by spans of one length, so that the block changes nothing.
+    total_PP = np.zeros((rows.num_rows + 1, rows.num_rows + 1))
+    for part_PP in (workers or Threads()).map(measure, _spans(rows.num_columns, MAX_BLOCK_COLUMNS)):
+        total_PP += part_PP
+    return total_PP
+
+
+def combine(
+    rows: Rows,
+    combination: Combination,
+    *,
+    block: int | None = None,
+    workers: Workers | None = None,
+    kernel: Kernel | None = None,
+) -> Iterator[tuple[int, Row]]:
+    """The combined row as (first column, float32 values), block by block, in order: the second pass.
+
+    A row of weight 0 is not read, so that what it holds leaves no trace. Memory: O(N * block) for
+    each worker.
+
+    Args:
+        rows: N rows.
+        combination: what to make of them.
+        block: C, how many columns are read at a time.
+        workers: who computes the blocks; None for threads of this process.
+        kernel: the inner loops; None for the fastest there is.
+
+    Raises:
+        InvalidUpdate: the combination does not fit N rows.
+        NotFinite: a row that a coordinate rule reads holds NaN or an infinity.
+        StoreError: a row cannot be read; Corrupt if it is cut short.
+    """
+    return combine_then(_as_it_is, rows, combination, block=block, workers=workers, kernel=kernel)
 
 
 def combine_then(
-    then: Callable[[int, npt.NDArray[np.float32]], T],
+    then: Callable[[int, Row], T],
     rows: Rows,
-    weights_N: npt.NDArray[np.float64],
+    combination: Combination,
+    *,
     block: int | None = None,
+    workers: Workers | None = None,
+    kernel: Kernel | None = None,
 ) -> Iterator[T]:
-    """As ``combine``, with ``then`` applied to each block on the thread that made it."""
-    weights_N = np.asarray(weights_N, np.float64)
-    if weights_N.shape != (rows.num_rows,) or not np.isfinite(weights_N).all():
-        raise InvalidUpdate(f"{rows.num_rows} updates need as many finite weights, got shape {weights_N.shape}")
-    return _blocks(rows, weights_N, block or block_columns(rows.num_rows), then)
+    """As ``combine``, with ``then`` applied to each block by the worker that made it."""
+    used, work = _work(rows, combination)
+    columns = block or block_columns(used.num_rows)
+    combined = _Combined(used, work, kernel or best_kernel(), _rooms(used, columns), then)
+    return (workers or Threads()).map(combined, _spans(rows.num_columns, columns))
 
 
-def aggregate(rule: Weighing, updates: Rows | npt.ArrayLike, num_examples_N: npt.ArrayLike | None = None) -> Aggregate:
-    """Apply a rule to updates and hold the result in memory.
-
-    Args:
-        rule: decides what each update weighs.
-        updates: a row store, or an N x D array.
-        num_examples_N: what each update rests on; None counts each as 1.
-
-    Raises:
-        InvalidUpdate: the counts do not fit the updates, or an update of positive weight holds
-            a value that is not finite.
-        TooFewExamples: the updates rest on no example.
-    """
-    rows = _as_rows(updates)
-    weights_N = rule.weights(np.ones(rows.num_rows) if num_examples_N is None else num_examples_N)
-    if weights_N.shape != (rows.num_rows,):
-        raise InvalidUpdate(f"{weights_N.size} numbers of examples came with {rows.num_rows} updates")
-    update_D = np.empty(rows.num_columns, np.float32)
-    for start, row_C in combine(rows, weights_N):
-        if first_not_finite(row_C) is not None:
-            raise _not_finite(rows, weights_N, start, start + row_C.size)
-        update_D[start : start + row_C.size] = row_C
-    taken_N = weights_N != 0
-    return Aggregate(
-        update_D,
-        weights_N,
-        selected=tuple(np.flatnonzero(taken_N).tolist()),
-        rejected=tuple(np.flatnonzero(~taken_N).tolist()),
-    )
+def squared_norms(
+    rows: Rows, *, workers: Workers | None = None, kernel: Kernel | None = None
+) -> npt.NDArray[np.float64]:
+    """‖x_i‖² of each row, float64: the diagonal part of ``squared_distances`` alone, one read of the rows."""
+    columns = block_columns(rows.num_rows)
+    measure = _Norms(rows, kernel or best_kernel(), columns, _rooms(rows, columns))
+    total_N = np.zeros(rows.num_rows)
+    for part_N in (workers or Threads()).map(measure, _spans(rows.num_columns, MAX_BLOCK_COLUMNS)):
+        total_N += part_N
+    return total_N
 
 
-class _Room:
-    """What one thread needs to combine one block."""
+def sampled_columns(rows: Rows, columns_S: npt.NDArray[np.int64]) -> ArrayRows:
+    """Some columns of every row, in memory: N x S float32. ``columns_S`` is ascending."""
+    sample_NS = np.empty((rows.num_rows, columns_S.size), np.float32)
+    rooms = _rooms(rows, block_columns(rows.num_rows))
+    for start, stop in _spans(rows.num_columns, block_columns(rows.num_rows)):
+        first, last = np.searchsorted(columns_S, (start, stop))
+        if first == last:
+            continue
+        with rooms.lent() as room_NC:
+            for row_C, sample_S in zip(rows.read(start, stop, room_NC), sample_NS, strict=True):
+                sample_S[first:last] = row_C[columns_S[first:last] - start]
+    return ArrayRows(sample_NS)
+
+
+def rows_not_finite(rows: Rows, *, workers: Workers | None = None, kernel: Kernel | None = None) -> tuple[int, ...]:
+    """The indices of the rows that hold NaN or an infinity, ascending."""
+    columns = block_columns(rows.num_rows)
+    look = _Finite(rows, kernel or best_kernel(), _rooms(rows, columns))
+    finite_N = np.ones(rows.num_rows, np.bool_)
+    for part_N in (workers or Threads()).map(look, _spans(rows.num_columns, columns)):
+        finite_N &= part_N
+    return tuple(np.flatnonzero(~finite_N).tolist())
+
+
+def _as_it_is(start: int, row_C: Row) -> tuple[int, Row]:
+    return start, row_C
+
+
+def _spans(num_columns: int, columns: int) -> list[Span]:
+    return [(start, min(start + columns, num_columns)) for start in range(0, num_columns, columns)]
+
+
+class _Rooms:
+    """Room for one block of rows, used again by whoever computes the next one."""
 
     def __init__(self, num_rows: int, columns: int) -> None:
-        self.block_NC = np.empty((num_rows, columns), np.float32)
-        self.sum_C = np.empty(columns, np.float64)
-        self.term_C = np.empty(columns, np.float64)
+        self._shape = num_rows, columns
+        self._free: SimpleQueue[npt.NDArray[np.float32]] = SimpleQueue()
 
-
-def _blocks(
-    rows: Rows,
-    weights_N: npt.NDArray[np.float64],
-    block: int,
-    then: Callable[[int, npt.NDArray[np.float32]], T],
-) -> Iterator[T]:
-    columns = min(block, rows.num_columns)
-    starts = range(0, rows.num_columns, max(columns, 1))
-    num_threads = min(os.cpu_count() or 1, MAX_THREADS, len(starts))
-    rooms: SimpleQueue[_Room] = SimpleQueue()
-    for _ in range(num_threads):
-        rooms.put(_Room(rows.num_rows, columns))
-
-    def combined(start: int) -> T:
-        room, stop = rooms.get(), min(start + columns, rows.num_columns)
+    @contextmanager
+    def lent(self) -> Iterator[npt.NDArray[np.float32]]:
         try:
-            block_NC = rows.read(start, stop, room.block_NC)
-            sum_C = _weighted_sum(block_NC, weights_N, room.sum_C[: stop - start], room.term_C[: stop - start])
+            room_NC = self._free.get_nowait()
+        except Empty:
+            room_NC = np.empty(self._shape, np.float32)  # pages are only taken when they are written
+        try:
+            yield room_NC
         finally:
-            rooms.put(room)
-        return then(start, sum_C)
+            self._free.put(room_NC)
 
-    if num_threads < 2:
-        yield from map(combined, starts)
-        return
-    # Blocks are independent, so that threads change nothing but the time; a few are in flight.
-    pool = ThreadPoolExecutor(num_threads, "combine")
-    try:
-        in_flight: deque[Future[T]] = deque()
-        for start in starts:
-            in_flight.append(pool.submit(combined, start))
-            if len(in_flight) > num_threads:
-                yield in_flight.popleft().result()
-        while in_flight:
-            yield in_flight.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Rooms, self._shape  # another process makes its own
 
 
-def _weighted_sum(
-    block_NC: npt.NDArray[np.float32],
-    weights_N: npt.NDArray[np.float64],
-    sum_C: npt.NDArray[np.float64],
-    term_C: npt.NDArray[np.float64],
-) -> npt.NDArray[np.float32]:
-    # Separate whole-row calls, not a matrix product: BLAS fuses and reorders by block and by machine.
-    sum_C.fill(0.0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for row_C, weight in zip(block_NC, weights_N, strict=True):
-            if weight != 0:
-                np.copyto(term_C, row_C)
-                np.multiply(term_C, weight, out=term_C)
-                np.add(sum_C, term_C, out=sum_C)
-        return sum_C.astype(np.float32)
+def _rooms(rows: Rows, columns: int) -> _Rooms:
+    return _Rooms(rows.num_rows, min(columns, rows.num_columns))
 
 
-def _as_rows(updates: Rows | npt.ArrayLike) -> Rows:
-    return updates if isinstance(updates, Rows) else ArrayRows(np.asarray(updates))
+@dataclass(frozen=True, slots=True)
+class _Distances:
+    """One span's part of every distance."""
+
+    rows: Rows
+    kernel: Kernel
+    columns: int
+    rooms: _Rooms
+
+    def __call__(self, span: Span) -> npt.NDArray[np.float64]:
+        sums_PP = np.zeros((self.rows.num_rows + 1, self.rows.num_rows + 1))
+        with self.rooms.lent() as room_NC:
+            for start in range(*span, self.columns):
+                stop = min(start + self.columns, span[1])
+                self.kernel.squared_distances(self.rows.read(start, stop, room_NC), sums_PP)
+        return sums_PP
 
 
-def _not_finite(rows: Rows, weights_N: npt.NDArray[np.float64], start: int, stop: int) -> InvalidUpdate:
-    block_NC = rows.read(start, stop)
-    for index, row_C in enumerate(block_NC):
-        bad = first_not_finite(row_C)
-        if weights_N[index] != 0 and bad is not None:
-            return InvalidUpdate(f"update {index} holds {row_C[bad]} at parameter {start + bad}")
-    return InvalidUpdate(f"the combined update is not finite between parameters {start} and {stop}")
+@dataclass(frozen=True, slots=True)
+class _Norms:
+    """One span's part of every norm."""
+
+    rows: Rows
+    kernel: Kernel
+    columns: int
+    rooms: _Rooms
+
+    def __call__(self, span: Span) -> npt.NDArray[np.float64]:
+        sums_N22 = np.zeros((self.rows.num_rows, 2, 2))
+        with self.rooms.lent() as room_NC:
+            for start in range(*span, self.columns):
+                block = self.rows.read(start, min(start + self.columns, span[1]), room_NC)
+                for row_C, sums_22 in zip(block, sums_N22, strict=True):
+                    self.kernel.squared_distances([row_C], sums_22)
+        return np.ascontiguousarray(sums_N22[:, 0, 1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Finite:
+    """Which rows are finite in one span."""
+
+    rows: Rows
+    kernel: Kernel
+    rooms: _Rooms
+
+    def __call__(self, span: Span) -> npt.NDArray[np.bool_]:
+        with self.rooms.lent() as room_NC:
+            return self.kernel.finite(self.rows.read(*span, room_NC))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sum:
+    weights_N: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ranks:
+    """A statistic with its network, over the rows or over mixtures of them."""
+
+    statistic: Middle | Closest
+    network: Network
+    mix_MN: npt.NDArray[np.float64] | None
+
+
+def _work(rows: Rows, combination: Combination) -> tuple[Rows, _Sum | _Ranks]:
+    """The rows a combination reads, and what it does with a block of them."""
+    match combination:
+        case WeightedSum(weights_N):
+            if weights_N.shape != (rows.num_rows,) or not np.isfinite(weights_N).all():
+                raise InvalidUpdate(f"{rows.num_rows} updates need as many finite weights, got shape {weights_N.shape}")
+            used = np.flatnonzero(weights_N)
+            return chosen(rows, used.tolist()), _Sum(np.ascontiguousarray(weights_N[used]))
+        case Coordinatewise(statistic, taken, mix_MN):
+            if not taken:
+                raise InvalidUpdate("a coordinate rule needs at least one update")
+            network = _network(statistic, len(taken))
+            if mix_MN is None:
+                return chosen(rows, taken), _Ranks(statistic, network, None)
+            taken_MN = mix_MN[list(taken)]
+            used = np.flatnonzero(taken_MN.any(axis=0))
+            return chosen(rows, used.tolist()), _Ranks(statistic, network, np.ascontiguousarray(taken_MN[:, used]))
+
+
+def _network(statistic: Middle | Closest, num_lines: int) -> Network:
+    match statistic:
+        case Middle(drop):
+            return middle_network(num_lines, drop)
+        case Closest():
+            return sorting_network(num_lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Combined:
+    """One span of the combined row."""
+
+    rows: Rows
+    work: _Sum | _Ranks
+    kernel: Kernel
+    rooms: _Rooms
+    then: Callable[[int, Row], Any]
+
+    def __call__(self, span: Span) -> Any:
+        with self.rooms.lent() as room_NC:
+            block = self.rows.read(*span, room_NC)
+            out_C = np.empty(span[1] - span[0], block[0].dtype if block else np.float32)
+            match self.work:
+                case _Sum(weights_N):
+                    self.kernel.weighted_sum(block, weights_N, out_C)
+                case _Ranks(statistic, network, mix_MN):
+                    if mix_MN is not None:
+                        mixed_MC = np.empty((len(mix_MN), out_C.size), out_C.dtype)
+                        for weights_N, mixed_C in zip(mix_MN, mixed_MC, strict=True):
+                            self.kernel.weighted_sum(block, weights_N, mixed_C)
+                        block = list(mixed_MC)
+                    if isinstance(statistic, Closest):
+                        finite = self.kernel.closest(block, network, statistic.count, out_C)
+                    else:
+                        finite = self.kernel.middle(block, network, out_C)
+                    if not finite:
+                        raise NotFinite("an update holds a value that is not finite")
+        return self.then(span[0], out_C)

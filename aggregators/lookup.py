@@ -1,70 +1,110 @@
 """Rules by name, foedus's own and those that other packages bring.
 
 A package brings a rule with an entry point in the group ``foedus.aggregators``: its name is the
-rule's, its object is called with the rule's parameters and returns the rule.
+rule's, its object is called with the rule's parameters and returns a ``Rule``.
 """
 
 from __future__ import annotations
 
-import difflib
-import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
-from typing import Any, Protocol
-
-import numpy.typing as npt
+from typing import Any, Literal
 
 from ..errors import ConfigError
-from .aggregate import Aggregate
+from ..named import nearest, require_parameters
+from .aggregator import Aggregator
+from .bulyan import Bulyan
+from .centered_clipping import CenteredClipping
+from .coordinatewise import MeanAroundMedian, Median, TrimmedMean
+from .dnc import DivideAndConquer
+from .fltrust import FLTrust
+from .foolsgold import FoolsGold
+from .geometric_median import GeometricMedian
+from .krum import Krum, MultiKrum
+from .mda import MinimumDiameter
 from .mean import Mean
-from .rows import Rows
+from .mixing import Bucketing, NearestNeighbourMixing
+from .rule import DistanceRule, PlainRule, Rule, SampleRule
+from .shown import Mixing
 
 GROUP = "foedus.aggregators"
 
-_RULES: dict[str, Callable[..., Rule]] = {"mean": Mean}
+_RULES: dict[str, Callable[..., Rule]] = {
+    "mean": Mean,
+    "krum": Krum,
+    "multi-krum": MultiKrum,
+    "bulyan": Bulyan,
+    "median": Median,
+    "trimmed-mean": TrimmedMean,
+    "meamed": MeanAroundMedian,
+    "geometric-median": GeometricMedian,
+    "centered-clipping": CenteredClipping,
+    "mda": MinimumDiameter,
+    "dnc": DivideAndConquer,
+    "fltrust": FLTrust,
+    "foolsgold": FoolsGold,
+}
+_PRE = ("nnm", "bucketing")
 
 
-class Rule(Protocol):
-    """A robust or plain way to make one update of many."""
-
-    def __call__(self, updates_ND: Rows | npt.ArrayLike, num_examples_N: npt.ArrayLike | None = None) -> Aggregate:
-        """Combine a row store or an N x D array; counts of None weigh every update the same."""
-        ...
-
-
-def rule(name: str, **parameters: Any) -> Rule:
-    """The rule called ``name``, set up with its parameters.
+def rule(
+    name: str,
+    *,
+    weighting: Literal["examples", "uniform"] | None = None,
+    max_examples: int | None = None,
+    pre: Sequence[str] = (),
+    buckets: int = 2,
+    clip_norm: float | None = None,
+    reject_norm: float | None = None,
+    **parameters: Any,
+) -> Aggregator:
+    """The rule called ``name``, ready for use: ``rule("krum", f=1)(updates_ND).update_D``.
 
     foedus's own rules come first: a package cannot take the place of "mean".
+
+    Args:
+        name: such as "multi-krum".
+        weighting: what an update may weigh; by default "examples" for the mean and "uniform" for
+            every other rule, which a liar's count must not move.
+        max_examples: the most examples that are believed of one update.
+        pre: "nnm" and "bucketing", in the order in which they mix the updates.
+        buckets: how many updates share a bucket.
+        clip_norm: the norm that longer updates are scaled back to.
+        reject_norm: the norm beyond which an update is refused.
+        parameters: the rule's own, such as ``f`` and ``m``.
 
     Raises:
         ConfigError: no such rule, or it does not take these parameters.
     """
     make = _RULES.get(name) or _from_packages(name)
-    _check(name, make, parameters)
-    return make(**parameters)
+    require_parameters(f"aggregator {name!r}", make, parameters)
+    made = make(**parameters)
+    if not isinstance(made, PlainRule | DistanceRule | SampleRule):
+        raise ConfigError(f"aggregator {name!r} is a {type(made).__name__}, which is no rule: it cannot decide or judge")
+    return Aggregator(
+        name=name,
+        rule=made,
+        weighting=weighting or ("examples" if isinstance(made, Mean) else "uniform"),
+        max_examples=max_examples,
+        pre=tuple(_mixing(step, made.f or 0, buckets) for step in pre),
+        clip_norm=clip_norm,
+        reject_norm=reject_norm,
+    )
+
+
+def _mixing(name: str, f: int, buckets: int) -> Mixing:
+    match name:
+        case "nnm":
+            return NearestNeighbourMixing(f)
+        case "bucketing":
+            return Bucketing(buckets)
+        case _:
+            raise ConfigError(f"there is no pre-aggregation {name!r}", hint=nearest(name, _PRE))
 
 
 def _from_packages(name: str) -> Callable[..., Rule]:
     found = entry_points(group=GROUP)
     if name not in found.names:
-        known = sorted({*_RULES, *found.names})
-        raise ConfigError(f"there is no aggregator {name!r}", hint=_nearest(name, known))
+        raise ConfigError(f"there is no aggregator {name!r}", hint=nearest(name, sorted({*_RULES, *found.names})))
     make: Callable[..., Rule] = found[name].load()
     return make
-
-
-def _check(name: str, make: Callable[..., Rule], parameters: dict[str, Any]) -> None:
-    signature = inspect.signature(make)
-    try:
-        signature.bind(**parameters)
-    except TypeError as error:
-        unknown = [key for key in parameters if key not in signature.parameters]
-        hint = _nearest(unknown[0], signature.parameters) if unknown else ""
-        raise ConfigError(f"aggregator {name!r}: {error}", hint=hint) from None
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    near = difflib.get_close_matches(name, names, 1)
-    return f"did you mean {near[0]}?" if near else f"known: {', '.join(names) or 'none'}"

@@ -5,17 +5,22 @@ Shape suffixes: N updates, D parameters, C the columns of one block.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InvalidUpdate
-from ..files import read_exactly
+from ..errors import Corrupt, InvalidUpdate
+from ..files import read_exactly, storing
 
 FLOAT_BYTES = 4
+
+# One float32 row of C values per update. Rows need not lie side by side.
+Block: TypeAlias = Sequence[npt.NDArray[np.float32]]
 
 
 @runtime_checkable
@@ -32,11 +37,11 @@ class Rows(Protocol):
         """D."""
         ...
 
-    def read(self, start: int, stop: int, out_NC: npt.NDArray[np.float32] | None = None) -> npt.NDArray[np.float32]:
+    def read(self, start: int, stop: int, room_NC: npt.NDArray[np.float32] | None = None) -> Block:
         """Columns ``start`` to ``stop`` of every row, to be read and not changed.
 
-        ``out_NC`` is room the store may use. The block returned may be a view of it or of the
-        store itself, and holds until the same room is used again.
+        ``room_NC`` is room the store may use: N rows, at least ``stop - start`` columns. The block
+        returned may lie in it or in the store itself, and holds until the same room is used again.
 
         Raises:
             StoreError: a row cannot be read; Corrupt if it is cut short.
@@ -46,19 +51,23 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayRows:
-    """Rows of an array in memory: float32 N x D; other real dtypes are converted.
+    """Rows of an array in memory; other real dtypes become ``dtype`` block by block.
+
+    ``dtype`` is float32, the one the compiled kernels know, or float64.
 
     Raises:
-        InvalidUpdate: the array does not have two dimensions.
+        InvalidUpdate: the array does not have two dimensions, or does not hold real numbers.
     """
 
-    updates_ND: npt.NDArray[np.float32]
+    updates_ND: npt.NDArray[Any]
+    dtype: type[np.floating[Any]] = np.float32
 
     def __post_init__(self) -> None:
-        with np.errstate(over="ignore"):
-            updates_ND = np.asarray(self.updates_ND, dtype=np.float32)
+        updates_ND = np.asarray(self.updates_ND)
         if updates_ND.ndim != 2:
             raise InvalidUpdate(f"the updates have shape {updates_ND.shape}, expected N updates x D parameters")
+        if not np.can_cast(updates_ND.dtype, np.float64):
+            raise InvalidUpdate(f"the updates are {updates_ND.dtype}, expected real numbers")
         object.__setattr__(self, "updates_ND", updates_ND)
 
     @property
@@ -71,37 +80,186 @@ class ArrayRows:
         """D."""
         return int(self.updates_ND.shape[1])
 
-    def read(
-        self,
-        start: int,
-        stop: int,
-        out_NC: npt.NDArray[np.float32] | None = None,  # noqa: ARG002 (needs no room)
-    ) -> npt.NDArray[np.float32]:
-        """A view of some columns."""
-        return self.updates_ND[:, start:stop]
+    def read(self, start: int, stop: int, room_NC: npt.NDArray[np.float32] | None = None) -> Block:
+        """A view of some columns, or their converted values in the room."""
+        block_NC = self.updates_ND[:, start:stop]
+        if block_NC.dtype == self.dtype:
+            return list(block_NC)
+        if room_NC is None or room_NC.dtype != self.dtype:
+            room_NC = np.empty(block_NC.shape, self.dtype)
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as that
+            np.copyto(room_NC[:, : stop - start], block_NC, casting="unsafe")
+        return list(room_NC[:, : stop - start])
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One row in a file: little-endian float32 values from ``offset_bytes`` on."""
+
+    path: Path
+    offset_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """One row per file: ``num_columns`` little-endian float32 from ``offset_bytes`` on.
+    """Rows in files, copied out by positioned reads: for files that another process could cut short.
 
     A file is open only while it is read, so that a thousand rows need no thousand descriptors.
     """
 
-    paths: tuple[Path, ...]
-    offset_bytes: int
+    windows: tuple[Window, ...]
     num_columns: int
 
     @property
     def num_rows(self) -> int:
         """N."""
-        return len(self.paths)
+        return len(self.windows)
 
-    def read(self, start: int, stop: int, out_NC: npt.NDArray[np.float32] | None = None) -> npt.NDArray[np.float32]:
-        """Some columns, read into ``out_NC`` (N rows, at least ``stop - start`` columns) or a new array."""
-        if out_NC is None:
-            out_NC = np.empty((self.num_rows, stop - start), np.float32)
-        block_NC = out_NC[:, : stop - start]
-        for path, row_C in zip(self.paths, block_NC, strict=True):
-            read_exactly(path, self.offset_bytes + FLOAT_BYTES * start, row_C.data.cast("B"))
-        return block_NC
+    def read(self, start: int, stop: int, room_NC: npt.NDArray[np.float32] | None = None) -> Block:
+        """Some columns, read into the room or a new array."""
+        if room_NC is None:
+            room_NC = np.empty((self.num_rows, stop - start), np.float32)
+        block_NC = room_NC[:, : stop - start]
+        for window, row_C in zip(self.windows, block_NC, strict=True):
+            read_exactly(window.path, window.offset_bytes + FLOAT_BYTES * start, row_C.data.cast("B"))
+        return list(block_NC)
+
+
+@dataclass(frozen=True, slots=True)
+class MappedRows:
+    """Rows in files of our own, mapped into memory a block at a time: no copy is made.
+
+    A block's pages are let go with the block. A file cut short *while it is mapped* ends the
+    process, so that this is for files that nobody else writes; one that is too short when the
+    block is read is refused like any other.
+    """
+
+    windows: tuple[Window, ...]
+    num_columns: int
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return len(self.windows)
+
+    def read(
+        self,
+        start: int,
+        stop: int,
+        room_NC: npt.NDArray[np.float32] | None = None,  # noqa: ARG002 (needs no room)
+    ) -> Block:
+        """Some columns, as views of the files' pages."""
+        return [_mapped(window, start, stop) for window in self.windows]
+
+
+@dataclass(frozen=True, slots=True)
+class StackedRows:
+    """The rows of one store, then those of another, over the same columns."""
+
+    first: Rows
+    second: Rows
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return self.first.num_rows + self.second.num_rows
+
+    @property
+    def num_columns(self) -> int:
+        """D."""
+        return self.first.num_columns
+
+    def read(self, start: int, stop: int, room_NC: npt.NDArray[np.float32] | None = None) -> Block:
+        """Some columns of both."""
+        split = self.first.num_rows
+        above, below = (None, None) if room_NC is None else (room_NC[:split], room_NC[split:])
+        return [*self.first.read(start, stop, above), *self.second.read(start, stop, below)]
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRows:
+    """Some rows of a store, in the order given."""
+
+    rows: Rows
+    indices: tuple[int, ...]
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return len(self.indices)
+
+    @property
+    def num_columns(self) -> int:
+        """D."""
+        return self.rows.num_columns
+
+    def read(self, start: int, stop: int, room_NC: npt.NDArray[np.float32] | None = None) -> Block:
+        """Some columns of the chosen rows."""
+        # The room is for the chosen rows alone; a store that needs room for all of them makes its own.
+        block = self.rows.read(start, stop, None if isinstance(self.rows, ArrayRows) else room_NC)
+        return [block[index] for index in self.indices]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScaledRows:
+    """The rows of a store, each times its factor, rounded to float32."""
+
+    rows: Rows
+    factors_N: npt.NDArray[np.float64]
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return self.rows.num_rows
+
+    @property
+    def num_columns(self) -> int:
+        """D."""
+        return self.rows.num_columns
+
+    def read(self, start: int, stop: int, room_NC: npt.NDArray[np.float32] | None = None) -> Block:
+        """Some columns, scaled; a row with factor 1 is passed on as it is."""
+        block = self.rows.read(start, stop, room_NC)
+        return [
+            row_C if factor == 1 else np.multiply(row_C, factor, dtype=np.float64).astype(np.float32)
+            for row_C, factor in zip(block, self.factors_N.tolist(), strict=True)
+        ]
+
+
+def stacked(first: Rows, second: Rows) -> Rows:
+    """The rows of two stores as one.
+
+    Raises:
+        InvalidUpdate: they have different numbers of columns.
+    """
+    if first.num_columns != second.num_columns:
+        raise InvalidUpdate(f"rows of {second.num_columns} values cannot join rows of {first.num_columns}")
+    return StackedRows(first, second)
+
+
+def chosen(rows: Rows, indices: Sequence[int]) -> Rows:
+    """Some rows of a store as a store of their own; files that hold none of them are not read."""
+    wanted = tuple(indices)
+    if wanted == tuple(range(rows.num_rows)):
+        return rows
+    if isinstance(rows, FileRows | MappedRows):
+        return replace(rows, windows=tuple(rows.windows[index] for index in wanted))
+    return ChosenRows(rows, wanted)
+
+
+def _mapped(window: Window, start: int, stop: int) -> npt.NDArray[np.float32]:
+    first = window.offset_bytes + FLOAT_BYTES * start
+    lead = first % mmap.ALLOCATIONGRANULARITY
+    num_bytes = FLOAT_BYTES * (stop - start)
+    if not num_bytes:
+        return np.empty(0, np.float32)
+    with storing(f"reading {window.path.name}"), window.path.open("rb") as file:
+        try:
+            pages = mmap.mmap(file.fileno(), lead + num_bytes, _MAP_FLAGS, mmap.PROT_READ, offset=first - lead)
+        except ValueError:
+            raise Corrupt(f"{window.path.name} ends before byte {first + num_bytes}") from None
+    return np.frombuffer(pages, "<f4", stop - start, lead)
+
+
+# Linux faults the pages of a block in with one call instead of one fault per page.
+_MAP_FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)

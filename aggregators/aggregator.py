@@ -1,0 +1,264 @@
+"""A rule made ready for use: what it may believe, what is done to the updates before it looks.
+
+Shape suffixes: N updates, D parameters, M mixed rows, K the updates that the rule is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ConfigError, InvalidUpdate, TooFewExamples
+from ..layout import first_not_finite
+from .aggregate import Aggregate
+from .decision import Combination, Coordinatewise, Decision, WeightedSum
+from .engine import NotFinite, combine, rows_not_finite, squared_norms
+from .kernel_numpy import NumpyKernel
+from .rows import ArrayRows, Rows, stacked
+from .rule import DistanceRule, PlainRule, Rule
+from .shown import Mixing, Shown
+from .workers import Threads, Workers
+
+NOT_FINITE = "it holds a value that is not finite"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregator:
+    """A rule, and what comes before it.
+
+    In this order: an update that is not finite, or longer than ``reject_norm``, is refused, and
+    the rule is told to expect that many fewer liars; one longer than ``clip_norm`` is scaled back
+    to it (Sun et al. 2019, "norm bounding"); the pre-aggregations mix the rows; the rule decides.
+
+    With ``weighting`` "examples" an update's share is min(n_k, max_examples), with "uniform" every
+    update on at least one example has the same. The number of examples is what a site says of
+    itself, so that a cap bounds what a lie gains, and a robust rule does without by default.
+
+    Raises:
+        ConfigError: an unknown weighting, one the rule has no use for, or a bound that is no bound.
+    """
+
+    name: str
+    rule: Rule
+    weighting: Literal["examples", "uniform"] = "uniform"
+    max_examples: int | None = None
+    pre: tuple[Mixing, ...] = ()
+    clip_norm: float | None = None
+    reject_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.weighting not in ("examples", "uniform"):
+            raise ConfigError(f"weighting is {self.weighting!r}, expected 'examples' or 'uniform'")
+        if self.weighting == "examples" and not self.rule.weighable:
+            raise ConfigError(
+                f"{self.name} cannot weigh updates by examples", hint="leave weighting out, or choose another rule"
+            )
+        if self.max_examples is not None and self.max_examples < 1:
+            raise ConfigError(f"max_examples is {self.max_examples}, expected at least 1")
+        for name, bound in (("clip_norm", self.clip_norm), ("reject_norm", self.reject_norm)):
+            if bound is not None and not 0 < bound < math.inf:
+                raise ConfigError(f"{name} is {bound:g}, expected a positive number")
+
+    def require(self, n: int) -> None:
+        """Check that the rule's theorem, and that of each step before it, covers n updates.
+
+        Raises:
+            TooFewUpdates: one of them does not.
+        """
+        for step in self.pre:
+            step.require(n)
+            n = step.num_mixed(n)
+        self.rule.require(n)
+
+    def without(self, num_refused: int, n: int, why: str = "") -> Aggregator:
+        """The same, expecting that many fewer liars among the rest of n updates.
+
+        Raises:
+            InvalidUpdate: more were refused than it was to withstand.
+        """
+        if not num_refused:
+            return self
+        most = (n - 1) // 2 if self.rule.f is None else self.rule.f
+        if num_refused > most:
+            raise InvalidUpdate(
+                f"{num_refused} of {n} updates are worthless, {self.name} is to withstand {most}{why}",
+                hint="look at the sites named, or choose a rule that withstands more",
+            )
+        left = None if self.rule.f is None else self.rule.f - num_refused
+        pre = tuple(step.tolerating(max(0, step.f - num_refused)) for step in self.pre)
+        return replace(self, rule=self.rule.tolerating(left), pre=pre)
+
+    def shares(self, num_examples_N: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """What each of N updates may weigh: float64, summing to 1; 0 for one that rests on no example.
+
+        Raises:
+            InvalidUpdate: a count is negative or not finite.
+            TooFewExamples: all counts are 0, or there are none.
+        """
+        counts_N = np.asarray(num_examples_N, np.float64)
+        if counts_N.ndim != 1:
+            raise InvalidUpdate(f"the numbers of examples have shape {counts_N.shape}, expected one per update")
+        for index, count in enumerate(counts_N):
+            if not 0 <= count < math.inf:
+                raise InvalidUpdate(f"update {index} claims to rest on {count:g} examples, expected 0 or more")
+        if self.weighting == "uniform":
+            shares_N = (counts_N > 0).astype(np.float64)
+        else:
+            shares_N = np.minimum(counts_N, math.inf if self.max_examples is None else self.max_examples)
+        total = math.fsum(shares_N)  # exact: the same whatever the order of the sites
+        if total == 0:
+            raise TooFewExamples(
+                f"the round's {counts_N.size} updates rest on no example at all",
+                hint="check that the sites' data loaders find their data",
+            )
+        return np.asarray(shares_N / total)
+
+    def decide(
+        self,
+        rows: Rows,
+        num_examples_N: npt.ArrayLike,
+        *,
+        reference: Rows | None = None,
+        refused: Mapping[int, str] = MappingProxyType({}),
+        seed: int = 0,
+        workers: Workers | None = None,
+    ) -> Decision:
+        """The first pass: whose updates are combined, and how.
+
+        Args:
+            rows: the N updates.
+            num_examples_N: what each rests on.
+            reference: the row (or for a rule on histories the N rows) that the rule wants beside them.
+            refused: why, for the index of each update already known to be worthless.
+            seed: for what is drawn: buckets, sampled coordinates. A site must not be able to foresee it.
+            workers: who computes; None for threads of this process.
+
+        Raises:
+            TooFewUpdates: the rule's theorem does not cover what is left of the updates.
+            InvalidUpdate: the counts or the reference do not fit the updates, or more updates are
+                worthless than the rule withstands.
+            TooFewExamples: the updates rest on no example.
+            StoreError: a row cannot be read.
+        """
+        workers = workers or Threads()
+        shares_N = self.shares(num_examples_N)
+        if shares_N.shape != (rows.num_rows,):
+            raise InvalidUpdate(f"{shares_N.size} numbers of examples came with {rows.num_rows} updates")
+        _require_reference(self, rows, reference)
+        refused = {**refused}
+        factors_N = self._factors(rows, refused, workers)
+        shown = Shown.of(rows, factors_N, refused, reference, history=self.rule.reference == "history")
+        if isinstance(self.rule, DistanceRule) or any(step.needs_distances for step in self.pre):
+            shown = shown.measured(workers)
+            bad = shown.not_finite(workers)
+            refused |= {shown.indices[position]: NOT_FINITE for position in bad}
+            shown = shown.without(bad)
+        why = "".join(f"; update {index}: {reason}" for index, reason in sorted(refused.items()))
+        able = self.without(len(refused), rows.num_rows, why)
+        able.require(len(shown.indices))
+        return replace(shown.decide(able.rule, able.pre, shares_N, seed, workers), refused=refused)
+
+    def __call__(
+        self,
+        updates: Rows | npt.ArrayLike,
+        num_examples_N: npt.ArrayLike | None = None,
+        reference: Rows | npt.ArrayLike | None = None,
+        *,
+        seed: int = 0,
+    ) -> Aggregate:
+        """Aggregate updates and hold the result in memory.
+
+        Args:
+            updates: a row store, or an N x D array of real numbers. Integers give integers of the
+                same dtype, rounded half to even; everything else gives float32.
+            num_examples_N: what each update rests on; None counts each as 1.
+            reference: as for ``decide``, also as an array.
+            seed: as for ``decide``.
+
+        Raises:
+            InvalidUpdate, TooFewUpdates, TooFewExamples: as ``decide``; also where an update that is
+                not finite would be read and the rule withstands none.
+        """
+        rows = as_rows(updates)
+        counts_N = np.ones(rows.num_rows) if num_examples_N is None else num_examples_N
+        beside = None if reference is None else as_rows(reference)
+        decision = self.decide(rows, counts_N, reference=beside, seed=seed)
+        try:
+            update_D = _combined(rows, beside, decision.combination)
+        except NotFinite:
+            # Looked for only now, so that a round of good updates pays for no scan of its own.
+            refused = dict.fromkeys(set(rows_not_finite(rows)) & set(decision.selected), NOT_FINITE)
+            if not refused:
+                raise InvalidUpdate("the updates are finite, but what they add up to is not") from None
+            decision = self.decide(rows, counts_N, reference=beside, refused=refused, seed=seed)
+            update_D = _combined(rows, beside, decision.combination)
+        weights_N = decision.weights_N
+        return Aggregate(
+            update_D=update_D,
+            weights_N=None if weights_N is None else weights_N[: rows.num_rows],
+            selected=decision.selected,
+            rejected=tuple(sorted(set(range(rows.num_rows)) - set(decision.selected))),
+            scores=decision.scores_N,
+            refused=decision.refused,
+            cliques=decision.cliques,
+        )
+
+    def _factors(self, rows: Rows, refused: dict[int, str], workers: Workers) -> npt.NDArray[np.float64]:
+        """What each update is scaled by; those that are too long are added to ``refused``."""
+        if self.clip_norm is None and self.reject_norm is None:
+            return np.ones(rows.num_rows)
+        norms_N = np.sqrt(squared_norms(rows, workers=workers))
+        limit = math.inf if self.reject_norm is None else self.reject_norm
+        for index in np.flatnonzero(~(norms_N <= limit)).tolist():
+            refused.setdefault(index, f"its norm is {norms_N[index]:.3g}, at most {limit:g} is accepted")
+        if self.clip_norm is None:
+            return np.ones(rows.num_rows)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.minimum(1.0, self.clip_norm / norms_N))
+
+
+def as_rows(updates: Rows | npt.ArrayLike) -> Rows:
+    """Updates as a row store.
+
+    Raises:
+        InvalidUpdate: they are no N x D array of real numbers.
+    """
+    if isinstance(updates, Rows):
+        return updates
+    try:
+        return ArrayRows(np.asarray(updates))
+    except ValueError as error:  # rows of different lengths
+        raise InvalidUpdate(f"the updates do not have one shape: {error}") from None
+
+
+def _combined(rows: Rows, reference: Rows | None, combination: Combination) -> npt.NDArray[Any]:
+    if isinstance(combination, WeightedSum) and combination.weights_N.size > rows.num_rows and reference is not None:
+        rows = stacked(rows, reference)
+    if isinstance(rows, ArrayRows) and np.issubdtype(rows.updates_ND.dtype, np.integer):
+        exact = combine(ArrayRows(rows.updates_ND, np.float64), combination, kernel=NumpyKernel())
+        whole_D = np.concatenate([np.empty(0), *(row_C for _, row_C in exact)])
+        return np.rint(whole_D).astype(rows.updates_ND.dtype)
+    update_D = np.empty(rows.num_columns, np.float32)
+    for start, row_C in combine(rows, combination):
+        if first_not_finite(row_C) is not None:
+            raise NotFinite(f"what the updates add up to is not finite from parameter {start} on")
+        update_D[start : start + row_C.size] = row_C
+    return update_D
+
+
+def _require_reference(aggregator: Aggregator, rows: Rows, reference: Rows | None) -> None:
+    wanted = {"none": (0,), "optional": (0, 1), "required": (1,), "history": (0, rows.num_rows)}
+    num_rows = 0 if reference is None else reference.num_rows
+    if num_rows not in wanted[aggregator.rule.reference]:
+        raise InvalidUpdate(
+            f"{aggregator.name} got {num_rows} reference rows, expected "
+            + " or ".join(map(str, wanted[aggregator.rule.reference]))
+        )
+    if reference is not None and reference.num_columns != rows.num_columns:
+        raise InvalidUpdate(f"the reference has {reference.num_columns} values, the updates have {rows.num_columns}")
