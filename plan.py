@@ -82,11 +82,33 @@ class LocalTraining(Settings):
 
 
 class AggregatorPlan(Settings):
-    """How updates are combined, and what a self-reported number of examples may weigh."""
+    """How updates are combined, and what is believed of them.
 
-    name: Literal["mean"] = "mean"
-    weighting: Literal["examples", "uniform"] = "examples"
+    ``name`` is one of the rules of ``foedus.aggregators``, or one that a package brings;
+    ``f``, ``m``, ``iterations``, ``clip``, ``selections`` and ``coordinates`` are the rule's own,
+    and ``parameters`` those of a package's rule. A number of examples is what a site says of itself:
+    by default it weighs the mean alone, ``max_examples`` at most. Before the rule looks, an update
+    longer than ``reject_norm`` is refused, one longer than ``clip_norm`` is scaled back to it, and
+    ``pre`` mixes what is left: by nearest neighbours, in buckets of ``buckets`` updates, or both.
+    ``reference`` names the site that the rule fltrust measures the others by. Floating buffers
+    follow the rule, or stay each site's own.
+    """
+
+    name: Name = "mean"
+    f: Annotated[int, Field(ge=0)] | None = None
+    m: PositiveInt | None = None
+    iterations: PositiveInt | None = None
+    clip: Positive | None = None
+    selections: Literal["n-2f-2", "n-2f"] | None = None
+    coordinates: PositiveInt | None = None
+    parameters: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    weighting: Literal["examples", "uniform"] | None = None
     max_examples: PositiveInt = 1_000_000
+    clip_norm: Positive | None = None
+    reject_norm: Positive | None = None
+    pre: tuple[Literal["nnm", "bucketing"], ...] = ()
+    buckets: Annotated[int, Field(ge=2)] = 2
+    reference: Name | None = None
     buffers: Literal["average", "local"] = "average"
 
 

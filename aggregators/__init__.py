@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Aggregate", "Rule", "rule"]
+__all__ = ["Aggregate", "Aggregator", "Rule", "rule"]
 
 if TYPE_CHECKING:
     from .aggregate import Aggregate
-    from .lookup import Rule, rule
+    from .aggregator import Aggregator
+    from .lookup import rule
+    from .rule import Rule
 
-_HOMES = {"Aggregate": ".aggregate", "Rule": ".lookup", "rule": ".lookup"}
+_HOMES = {"Aggregate": ".aggregate", "Aggregator": ".aggregator", "Rule": ".rule", "rule": ".lookup"}
 
 
 def __getattr__(name: str) -> Any:

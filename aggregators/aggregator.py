@@ -17,11 +17,11 @@ import numpy.typing as npt
 from ..errors import ConfigError, InvalidUpdate, TooFewExamples
 from ..layout import first_not_finite
 from .aggregate import Aggregate
-from .decision import Combination, Coordinatewise, Decision, WeightedSum
+from .decision import Combination, Decision, WeightedSum
 from .engine import NotFinite, combine, rows_not_finite, squared_norms
 from .kernel_numpy import NumpyKernel
 from .rows import ArrayRows, Rows, stacked
-from .rule import DistanceRule, PlainRule, Rule
+from .rule import DistanceRule, Rule
 from .shown import Mixing, Shown
 from .workers import Threads, Workers
 
@@ -243,7 +243,7 @@ def _combined(rows: Rows, reference: Rows | None, combination: Combination) -> n
     if isinstance(rows, ArrayRows) and np.issubdtype(rows.updates_ND.dtype, np.integer):
         exact = combine(ArrayRows(rows.updates_ND, np.float64), combination, kernel=NumpyKernel())
         whole_D = np.concatenate([np.empty(0), *(row_C for _, row_C in exact)])
-        return np.rint(whole_D).astype(rows.updates_ND.dtype)
+        return np.asarray(np.rint(whole_D), rows.updates_ND.dtype)
     update_D = np.empty(rows.num_columns, np.float32)
     for start, row_C in combine(rows, combination):
         if first_not_finite(row_C) is not None:

@@ -20,6 +20,11 @@ class WeightedSum:
 
     weights_N: npt.NDArray[np.float64]
 
+    @property
+    def used(self) -> tuple[int, ...]:
+        """Indices of the rows that weigh anything, ascending."""
+        return tuple(np.flatnonzero(self.weights_N).tolist())
+
 
 @dataclass(frozen=True, slots=True)
 class Middle:
@@ -52,6 +57,13 @@ class Coordinatewise:
     statistic: Middle | Closest
     taken: tuple[int, ...]
     mix_MN: npt.NDArray[np.float64] | None = None
+
+    @property
+    def used(self) -> tuple[int, ...]:
+        """Indices of the updates that enter, ascending."""
+        if self.mix_MN is None:
+            return self.taken
+        return tuple(np.flatnonzero(self.mix_MN[list(self.taken)].any(axis=0)).tolist())
 
 
 Combination: TypeAlias = WeightedSum | Coordinatewise

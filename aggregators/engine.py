@@ -259,17 +259,16 @@ def _work(rows: Rows, combination: Combination) -> tuple[Rows, _Sum | _Ranks]:
         case WeightedSum(weights_N):
             if weights_N.shape != (rows.num_rows,) or not np.isfinite(weights_N).all():
                 raise InvalidUpdate(f"{rows.num_rows} updates need as many finite weights, got shape {weights_N.shape}")
-            used = np.flatnonzero(weights_N)
-            return chosen(rows, used.tolist()), _Sum(np.ascontiguousarray(weights_N[used]))
+            used = combination.used
+            return chosen(rows, used), _Sum(np.ascontiguousarray(weights_N[list(used)]))
         case Coordinatewise(statistic, taken, mix_MN):
             if not taken:
                 raise InvalidUpdate("a coordinate rule needs at least one update")
             network = _network(statistic, len(taken))
             if mix_MN is None:
                 return chosen(rows, taken), _Ranks(statistic, network, None)
-            taken_MN = mix_MN[list(taken)]
-            used = np.flatnonzero(taken_MN.any(axis=0))
-            return chosen(rows, used.tolist()), _Ranks(statistic, network, np.ascontiguousarray(taken_MN[:, used]))
+            used = combination.used
+            return chosen(rows, used), _Ranks(statistic, network, mix_MN[np.ix_(taken, used)])
 
 
 def _network(statistic: Middle | Closest, num_lines: int) -> Network:

@@ -80,7 +80,9 @@ def rule(
     require_parameters(f"aggregator {name!r}", make, parameters)
     made = make(**parameters)
     if not isinstance(made, PlainRule | DistanceRule | SampleRule):
-        raise ConfigError(f"aggregator {name!r} is a {type(made).__name__}, which is no rule: it cannot decide or judge")
+        raise ConfigError(
+            f"aggregator {name!r} is a {type(made).__name__}, which is no rule: it cannot decide or judge"
+        )
     return Aggregator(
         name=name,
         rule=made,

@@ -5,7 +5,7 @@ Shape suffixes: N updates, K those that are shown, M rows mixed of them, S sampl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -68,9 +68,7 @@ class Shown:
 
     def measured(self, workers: Workers) -> Shown:
         """With its geometry."""
-        return replace(
-            self, geometry=Geometry(squared_distances(self.rows, workers=workers), self.num_references)
-        )
+        return replace(self, geometry=Geometry(squared_distances(self.rows, workers=workers), self.num_references))
 
     def not_finite(self, workers: Workers) -> tuple[int, ...]:
         """The positions of updates that hold NaN or an infinity; only rows of infinite length are looked at.
@@ -143,14 +141,8 @@ class Shown:
 
     def _told(self, decision: Decision, mix_MK: npt.NDArray[np.float64] | None) -> Decision:
         combination = self._unmixed(decision.combination, mix_MK)
-        match combination:
-            case WeightedSum(weights_N):
-                selected = np.flatnonzero(weights_N[: self.num_updates])
-            case Coordinatewise(_, taken, None):
-                selected = np.array(taken, np.int64)
-            case Coordinatewise(_, taken, mix_MN):
-                selected = np.flatnonzero(mix_MN[list(taken)].any(axis=0))
-        return Decision(combination, tuple(selected.tolist()), self._scores(decision.scores_N, mix_MK))
+        selected = tuple(index for index in combination.used if index < self.num_updates)
+        return Decision(combination, selected, self._scores(decision.scores_N, mix_MK))
 
     def _unmixed(self, combination: Combination, mix_MK: npt.NDArray[np.float64] | None) -> Combination:
         """The combination of N updates that a combination of the mixed rows stands for."""

@@ -1,28 +1,31 @@
-"""From a round's updates to the next model file, in one pass over blocks of coordinates.
+"""From a round's updates to the next model file: what the rule decides, in one pass over blocks of coordinates.
 
-Shape suffixes: N updates, D trainable values, B floating buffer values, C the columns of a block.
+Shape suffixes: N updates, M mixed rows, D trainable values, B floating buffer values, C the columns of a block.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from ..aggregators import rule
+from ..aggregators.aggregator import Aggregator
+from ..aggregators.decision import Combination, Coordinatewise, WeightedSum
 from ..aggregators.engine import block_columns, combine, combine_then
-from ..aggregators.mean import Mean
-from ..aggregators.rows import FLOAT_BYTES, FileRows
+from ..aggregators.rows import FLOAT_BYTES, MappedRows, Rows, Window, stacked
 from ..errors import RoundFailed
-from ..files import read_exactly, replacing
+from ..files import read_exactly
 from ..layout import Layout, Role, first_not_finite
 from ..modelfile import ModelFile, header
 from ..plan import AggregatorPlan
+from .aggregator_state import LAST_AGGREGATE, rows_header
+from .hashed_file import WrittenFile, hashed_file
 from .optimizer_state import FreshState, StoredState, interleaved, state_header
 from .optimizers import Block, ServerOptimizer, States
 from .update_file import UpdateFile, float_tensor_at
@@ -31,54 +34,76 @@ COUNTER_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """A file that is complete, and the hex SHA-256 of its content."""
-
-    path: Path
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
-    """What one round left behind: the new model, and the optimizer's state if it keeps one."""
+    """What one round left behind: the new model, and the states of what keeps one.
+
+    ``aggregator_state`` is what the rule carries on, such as the combined update.
+    """
 
     model: WrittenFile
     state: WrittenFile | None
+    aggregator_state: WrittenFile | None = None
 
 
-def rule_for(plan: AggregatorPlan) -> Mean:
-    """The aggregation rule a plan asks for."""
-    return Mean(plan.weighting, plan.max_examples)
+def aggregator_for(plan: AggregatorPlan) -> Aggregator:
+    """The rule a plan asks for, ready for use.
+
+    Raises:
+        ConfigError: there is no such rule, or it does not take what the plan gives it.
+    """
+    own = plan.model_dump(include={"f", "m", "iterations", "clip", "selections", "coordinates"}, exclude_none=True)
+    return rule(
+        plan.name,
+        weighting=plan.weighting,
+        max_examples=plan.max_examples,
+        pre=plan.pre,
+        buckets=plan.buckets,
+        clip_norm=plan.clip_norm,
+        reject_norm=plan.reject_norm,
+        **own,
+        **plan.parameters,
+    )
+
+
+def trainable_rows(updates: Sequence[UpdateFile]) -> MappedRows:
+    """The differences of N updates as rows."""
+    return MappedRows(tuple(Window(update.path) for update in updates), updates[0].layout.num_trainable)
 
 
 def step_model(
     model: ModelFile,
     updates: Sequence[UpdateFile],
-    weights_N: npt.NDArray[np.float64],
+    combination: Combination,
     optimizer: ServerOptimizer,
     state: Path | None,
     *,
     out: Path,
     state_out: Path,
+    reference: Rows | None = None,
+    aggregate_out: Path | None = None,
     buffers: Literal["average", "local"] = "average",
     block: int | None = None,
 ) -> Step:
     """Write the model of the next version; the one given stays as it is.
 
-    The trainable values go through the optimizer. Floating buffers never do: they become the
-    weighted mean of the sites' buffers, or stay as received when ``buffers`` is "local". A
-    counter becomes the largest among the updates of positive weight and the model itself;
-    frozen tensors are copied. The files are the same byte for byte whatever ``block`` is, and
-    memory is O(N * block), however large the model.
+    The trainable values go through the optimizer. Floating buffers never do: they are combined
+    as the updates are, by weights that make a mean, or stay as received when ``buffers`` is
+    "local" or no update weighs anything. A counter becomes the largest among the updates that
+    weigh something and the model itself; under a coordinate rule the median (of two, the lower)
+    takes the place of the largest, which a single liar could choose. Frozen tensors are copied.
+    The files are the same byte for byte whatever ``block`` is, and memory is O(N * block),
+    however large the model.
 
     Args:
         model: the model the updates started from.
         updates: N updates to it, in a fixed order such as by site name.
-        weights_N: what each weighs: float64, not negative, summing to 1.
+        combination: what the rule decided to make of them.
         optimizer: the server optimizer.
         state: its state after the round before; None in the first round.
         out: where the new model appears, whole or not at all.
         state_out: where the new state appears, if the optimizer keeps one; another path than ``state``.
+        reference: the rows that the rule wanted beside the updates.
+        aggregate_out: where the combined update appears; None for a rule that has no use for it.
         buffers: what becomes of floating buffers.
         block: C; None chooses by N.
 
@@ -87,119 +112,119 @@ def step_model(
         Corrupt: an update, the model or the state is cut short or another run's; nothing is written.
         StoreError: a file could not be read or written.
     """
-    _require_means(weights_N, len(updates))
     columns = block or block_columns(len(updates))
     with ExitStack() as files:
-        model_file = files.enter_context(_hashed(out))
-        state_file = files.enter_context(_hashed(state_out)) if optimizer.initial_states else None
+        model_file = files.enter_context(hashed_file(out))
+        state_file = files.enter_context(hashed_file(state_out)) if optimizer.initial_states else None
+        aggregate_file = files.enter_context(hashed_file(aggregate_out)) if aggregate_out else None
         model_file.write(header(model.layout))
+        if aggregate_file:
+            aggregate_file.write(rows_header([LAST_AGGREGATE], model.layout))
         if state_file:
             state_file.write(state_header(optimizer, model.layout))
         before = StoredState.open(state, optimizer, model.layout) if state else FreshState(optimizer.initial_states)
-        _write_trainable(model, updates, weights_N, optimizer, before, model_file, state_file, columns)
-        _write_buffers(model, updates, weights_N, buffers, model_file, columns)
-        _write_counters(model, updates, weights_N, model_file, columns)
+        rows: Rows = trainable_rows(updates)
+        if isinstance(combination, WeightedSum) and combination.weights_N.size > len(updates) and reference is not None:
+            rows = stacked(rows, reference)
+        for block_C in _trainable(model, rows, combination, optimizer, before, columns):
+            model_file.write(block_C.params_C.data)
+            if state_file:
+                state_file.write(interleaved(block_C.states).data)
+            if aggregate_file:
+                aggregate_file.write(block_C.aggregate_C.data)
+        for buffers_C in _buffers(model, updates, combination if buffers == "average" else None, columns):
+            model_file.write(buffers_C.data)
+        for counters_C in _counters(model, updates, combination, columns):
+            model_file.write(counters_C.data)
         for raw in model.frozen_bytes():
             model_file.write(raw)
-    return Step(model_file.written, state_file.written if state_file else None)
+    return Step(
+        model_file.written,
+        state_file.written if state_file else None,
+        aggregate_file.written if aggregate_file else None,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _HashedFile:
-    path: Path
-    file: BinaryIO
-    hash: Any = field(default_factory=hashlib.sha256)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """One block of the new model."""
 
-    def write(self, data: bytes | memoryview) -> None:
-        self.hash.update(data)
-        self.file.write(data)
-
-    @property
-    def written(self) -> WrittenFile:
-        return WrittenFile(self.path, self.hash.hexdigest())
+    params_C: Block
+    states: States
+    aggregate_C: Block
 
 
-@contextmanager
-def _hashed(path: Path) -> Iterator[_HashedFile]:
-    with replacing(path) as file:
-        yield _HashedFile(path, file)
-
-
-def _write_trainable(
+def _trainable(
     model: ModelFile,
-    updates: Sequence[UpdateFile],
-    weights_N: npt.NDArray[np.float64],
+    rows: Rows,
+    combination: Combination,
     optimizer: ServerOptimizer,
     before: FreshState | StoredState,
-    model_file: _HashedFile,
-    state_file: _HashedFile | None,
     columns: int,
-) -> None:
+) -> Iterator[_Block]:
     layout = model.layout
     offset, _ = model.window(Role.TRAINABLE)
-    rows = FileRows(tuple(update.path for update in updates), 0, layout.num_trainable)
 
-    def step(start: int, mean_C: Block) -> tuple[Block, States]:
-        _require_finite(mean_C, layout, start, "the mean update")
-        params_C = np.empty(mean_C.size, np.float32)
+    def step(start: int, aggregate_C: Block) -> _Block:
+        _require_finite(aggregate_C, layout, start, "the combined update")
+        params_C = np.empty(aggregate_C.size, np.float32)
         read_exactly(model.path, offset + FLOAT_BYTES * start, params_C.data.cast("B"))
-        new_params_C, states = optimizer.step(params_C, mean_C, before.read(start, start + mean_C.size))
+        new_params_C, states = optimizer.step(params_C, aggregate_C, before.read(start, start + aggregate_C.size))
         _require_finite(new_params_C, layout, start, "the new model")
         for state_C in states:
             _require_finite(state_C, layout, start, f"the {optimizer.name} state")
-        return new_params_C, states
+        return _Block(new_params_C, states, aggregate_C)
 
-    for new_params_C, states in combine_then(step, rows, weights_N, columns):
-        model_file.write(new_params_C.data)
-        if state_file:
-            state_file.write(interleaved(states).data)
+    return combine_then(step, rows, combination, block=columns)
 
 
-def _write_buffers(
-    model: ModelFile,
-    updates: Sequence[UpdateFile],
-    weights_N: npt.NDArray[np.float64],
-    buffers: Literal["average", "local"],
-    model_file: _HashedFile,
-    columns: int,
-) -> None:
+def _buffers(
+    model: ModelFile, updates: Sequence[UpdateFile], combination: Combination | None, columns: int
+) -> Iterator[Block]:
     layout = model.layout
-    if buffers == "local":
+    mean = combination and _as_mean(combination, len(updates))
+    if mean is None:
         offset, _ = model.window(Role.BUFFER)
-        rows, weights_N = FileRows((model.path,), offset, layout.num_buffers), np.ones(1)
+        windows, mean = [Window(model.path, offset)], WeightedSum(np.ones(1))
     else:
-        paths = tuple(update.path for update in updates)
-        rows = FileRows(paths, updates[0].buffers_offset, layout.num_buffers)
-    for start, mean_C in combine(rows, weights_N, columns):
+        windows = [Window(update.path, update.buffers_offset) for update in updates]
+    for start, mean_C in combine(MappedRows(tuple(windows), layout.num_buffers), mean, block=columns):
         _require_finite(mean_C, layout, layout.num_trainable + start, "the mean of the buffers")
-        model_file.write(mean_C.data)
+        yield mean_C
 
 
-def _write_counters(
-    model: ModelFile,
-    updates: Sequence[UpdateFile],
-    weights_N: npt.NDArray[np.float64],
-    model_file: _HashedFile,
-    columns: int,
-) -> None:
+def _as_mean(combination: Combination, num_updates: int) -> Combination | None:
+    """The combination with weights that sum to 1, since a mean of variances is a variance only under
+    such weights; None where no update weighs anything."""
+    match combination:
+        case WeightedSum(weights):
+            weights_N = weights[:num_updates]
+            if (weights_N < 0).any():
+                raise ValueError(f"a rule gave negative weights: {weights_N}")
+            total = weights_N.sum()
+            return WeightedSum(weights_N / total) if total > 0 else None
+        case Coordinatewise():
+            mix_MN = combination.mix_MN
+            return combination if mix_MN is None else replace(combination, mix_MN=mix_MN / mix_MN.sum(1, keepdims=True))
+
+
+def _counters(
+    model: ModelFile, updates: Sequence[UpdateFile], combination: Combination, columns: int
+) -> Iterator[npt.NDArray[np.int64]]:
+    used = [index for index in combination.used if index < len(updates)]
     offset, _ = model.window(Role.COUNTER)
-    sources = [(model.path, offset)]
-    sources += [
-        (update.path, update.counters_offset) for update, weight in zip(updates, weights_N, strict=True) if weight > 0
-    ]
     for start in range(0, model.layout.num_counters, columns):
         size = min(columns, model.layout.num_counters - start)
-        largest, values = np.full(size, np.iinfo(np.int64).min), np.empty(size, np.int64)
-        for path, first in sources:
-            read_exactly(path, first + COUNTER_BYTES * start, values.data.cast("B"))
-            np.maximum(largest, values, out=largest)
-        model_file.write(largest.data)
-
-
-def _require_means(weights_N: npt.NDArray[np.float64], num_updates: int) -> None:
-    # A mean of variances is a variance only under weights of a mean.
-    if weights_N.shape != (num_updates,) or (weights_N < 0).any() or not abs(weights_N.sum() - 1) < 1e-9:
-        raise ValueError(f"{num_updates} updates need as many weights, none negative, summing to 1: {weights_N}")
+        counters_C, values_UC = np.empty(size, np.int64), np.empty((len(used), size), np.int64)
+        read_exactly(model.path, offset + COUNTER_BYTES * start, counters_C.data.cast("B"))
+        for index, values_C in zip(used, values_UC, strict=True):
+            read_exactly(
+                updates[index].path, updates[index].counters_offset + COUNTER_BYTES * start, values_C.data.cast("B")
+            )
+        if isinstance(combination, Coordinatewise):
+            values_UC.sort(axis=0)
+            values_UC = values_UC[(len(used) - 1) // 2 : (len(used) + 1) // 2]
+        yield np.maximum(counters_C, values_UC.max(axis=0)) if len(values_UC) else counters_C
 
 
 def _require_finite(values_C: npt.NDArray[np.float32], layout: Layout, start: int, what: str) -> None:

@@ -92,13 +92,20 @@ class Round:
     finished: float | None
     model_sha256: str | None
     optimizer_sha256: str | None
+    base_aggregator_sha256: str | None
+    aggregator_sha256: str | None
     training_metrics: Mapping[str, float]
     evaluation_metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Participation:
-    """One site in one phase of one round. ``sha256`` names the update file that was accepted."""
+    """One site in one phase of one round.
+
+    ``sha256`` names the update file that was accepted. Once it is combined, ``weight`` is what it
+    weighed and ``score`` how far the rule trusted it, smaller being more; None where the rule has
+    no such number.
+    """
 
     site: str
     phase: Phase
@@ -109,6 +116,22 @@ class Participation:
     num_steps: int
     sha256: str | None
     metrics: Mapping[str, float]
+    weight: float | None
+    score: float | None
+
+
+# The code of an update that was received whole and that the aggregation rule left out.
+LEFT_OUT = "LeftOut"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the aggregation rule made of one site's update; ``reason`` is empty for one that takes part."""
+
+    round: int  # the one that the update was made for
+    weight: float | None
+    score: float | None
+    reason: str = ""
 
 
 @lru_cache(maxsize=64)
@@ -153,4 +176,6 @@ def participation_from(row: sqlite3.Row) -> Participation:
         num_steps=row["num_steps"],
         sha256=row["sha256"],
         metrics=json.loads(row["metrics"]),
+        weight=row["weight"],
+        score=row["score"],
     )

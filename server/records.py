@@ -12,10 +12,12 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 
 from ..clock import Clock
-from ..errors import NotFound, RunStateError
+from ..errors import InvalidUpdate, NotFound, RunStateError
 from ..plan import Plan
 from ..protos.messages import Phase, UploadHeader, Work
 from .history import (
+    LEFT_OUT,
+    Judgement,
     Participation,
     Round,
     RoundState,
@@ -159,6 +161,7 @@ class Records:
         quorum: int,
         base_sha256: str,
         base_optimizer_sha256: str | None,
+        base_aggregator_sha256: str | None,
     ) -> Round:
         """Record a round and its cohort before anybody is asked.
 
@@ -167,7 +170,9 @@ class Records:
         """
         with self._store.transaction(f"opening round {number} of run {run}") as db:
             db.execute(
-                "INSERT INTO rounds VALUES (?, ?, 'collecting', '', 1, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL, '{}', '{}') "
+                "INSERT INTO rounds (run, number, state, reason, attempt, target, quorum, available, base_sha256, "
+                "base_optimizer_sha256, base_aggregator_sha256, started, training_metrics, evaluation_metrics) "
+                "VALUES (?, ?, 'collecting', '', 1, ?, ?, ?, ?, ?, ?, ?, '{}', '{}') "
                 "ON CONFLICT DO UPDATE SET attempt = attempt + 1, target = excluded.target, "
                 "quorum = excluded.quorum, available = excluded.available, reason = ''",
                 (
@@ -178,6 +183,7 @@ class Records:
                     json.dumps(sorted(available)),
                     base_sha256,
                     base_optimizer_sha256,
+                    base_aggregator_sha256,
                     self._clock.now(),
                 ),
             )
@@ -213,30 +219,52 @@ class Records:
         *,
         model_sha256: str,
         optimizer_sha256: str | None,
+        aggregator_sha256: str | None,
         metrics: Mapping[str, float],
-        contributors: Mapping[str, float],
+        judgements: Mapping[str, Judgement],
         evaluates: bool = True,
     ) -> Round:
-        """Advance the run by one model: digest, optimizer state, metrics and event at once.
+        """Advance the run by one model: digests, metrics, what became of each update, and the event at once.
 
         A round that is not to be evaluated is complete with that.
         """
         with self._store.transaction(f"committing round {number} of run {run}") as db:
             db.execute(
-                "UPDATE rounds SET state = ?, model_sha256 = ?, optimizer_sha256 = ?, "
+                "UPDATE rounds SET state = ?, model_sha256 = ?, optimizer_sha256 = ?, aggregator_sha256 = ?, "
                 "training_metrics = ?, finished = ? WHERE run = ? AND number = ? AND state = 'closed'",
                 (
                     RoundState.COMMITTED if evaluates else RoundState.EVALUATED,
                     model_sha256,
                     optimizer_sha256,
+                    aggregator_sha256,
                     json.dumps(dict(metrics)),
                     self._clock.now(),
                     run,
                     number,
                 ),
             )
-            self._event(db, "round_committed", run=run, round=number, model=model_sha256, weights=dict(contributors))
+            self._judge(db, run, judgements)
+            self._event(
+                db,
+                "round_committed",
+                run=run,
+                round=number,
+                model=model_sha256,
+                weights={site: judged.weight for site, judged in judgements.items()},
+                left_out=sorted(site for site, judged in judgements.items() if judged.reason),
+            )
         return self._existing_round(run, number)
+
+    def num_worthless(self, run: str, number: int) -> int:
+        """How many sites sent an update in a round whose values were refused on arrival."""
+        rows = self._store.query(
+            "SELECT count(*) AS number FROM participations WHERE run = ? AND round = ? AND phase = 'train' "
+            "AND verdict = 'rejected' AND code = ?",
+            run,
+            number,
+            InvalidUpdate.__name__,
+        )
+        return int(rows[0]["number"])
 
     def ask_evaluation(self, run: str, number: int, cohort: Iterable[str]) -> None:
         """Record who is asked to evaluate a round's model."""
@@ -317,7 +345,7 @@ class Records:
             self._event(db, "work_asked_again", run=work.run, round=work.round, site=site)
 
     def blobs_in_use(self) -> set[str]:
-        """Digests of the models and optimizer states that any run still needs."""
+        """Digests of the models and of the optimizers' and aggregators' states that any run still needs."""
         rows = self._store.query(
             """
             SELECT initial_sha256 AS sha256 FROM runs UNION SELECT best_sha256 FROM runs
@@ -325,7 +353,10 @@ class Records:
                 (SELECT max(number) FROM rounds WHERE run = r.run AND model_sha256 IS NOT NULL)
             UNION SELECT optimizer_sha256 FROM rounds r WHERE number =
                 (SELECT max(number) FROM rounds WHERE run = r.run AND model_sha256 IS NOT NULL)
+            UNION SELECT aggregator_sha256 FROM rounds r WHERE number =
+                (SELECT max(number) FROM rounds WHERE run = r.run AND model_sha256 IS NOT NULL)
             UNION SELECT base_sha256 FROM rounds WHERE state IN ('collecting', 'closed')
+            UNION SELECT base_aggregator_sha256 FROM rounds WHERE state IN ('collecting', 'closed')
             UNION SELECT base_optimizer_sha256 FROM rounds WHERE state IN ('collecting', 'closed')
             """
         )
@@ -339,7 +370,9 @@ class Records:
 
     def _ask(self, db: sqlite3.Connection, work: Work, cohort: Iterable[str]) -> None:
         db.executemany(
-            "INSERT INTO participations VALUES (?, ?, ?, ?, 'asked', '', '', 0, 0, NULL, '{}') ON CONFLICT DO NOTHING",
+            "INSERT INTO participations "
+            "(run, round, phase, site, verdict, code, reason, num_examples, num_steps, metrics) "
+            "VALUES (?, ?, ?, ?, 'asked', '', '', 0, 0, '{}') ON CONFLICT DO NOTHING",
             [(work.run, work.round, work.phase, site) for site in cohort],
         )
 
@@ -348,6 +381,22 @@ class Records:
             "UPDATE participations SET verdict = 'absent', reason = ? "
             "WHERE run = ? AND round = ? AND phase = ? AND site = ? AND verdict = 'asked'",
             [(reason, work.run, work.round, work.phase, site) for site, reason in absent.items()],
+        )
+
+    def _judge(self, db: sqlite3.Connection, run: str, judgements: Mapping[str, Judgement]) -> None:
+        db.executemany(
+            "UPDATE participations SET weight = ?, score = ? "
+            "WHERE run = ? AND round = ? AND phase = 'train' AND site = ?",
+            [(judged.weight, judged.score, run, judged.round, site) for site, judged in judgements.items()],
+        )
+        db.executemany(
+            "UPDATE participations SET verdict = 'rejected', code = ?, reason = ? "
+            "WHERE run = ? AND round = ? AND phase = 'train' AND site = ?",
+            [
+                (LEFT_OUT, judged.reason, run, judged.round, site)
+                for site, judged in judgements.items()
+                if judged.reason
+            ],
         )
 
     def _event(self, db: sqlite3.Connection, event: str, /, **fields: object) -> None:

@@ -137,7 +137,8 @@ class Registry:
                     "UPDATE invitations SET key_sha256 = ? WHERE secret_sha256 = ?", (key_sha256, token_hash(secret))
                 )
                 db.execute(
-                    "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?, NULL, NULL)",
+                    "INSERT OR REPLACE INTO members (name, role, state, request_pem, key_sha256, origin) "
+                    "VALUES (?, ?, ?, ?, ?, ?)",
                     (name, role, state, request_pem, key_sha256, origin),
                 )
                 self._event(db, f"{role}_joined", name=name, key=key_sha256, origin=origin, state=state)

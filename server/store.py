@@ -83,6 +83,14 @@ MIGRATIONS: tuple[str, ...] = (
         digest TEXT NOT NULL
     ) STRICT;
     """,
+    """
+    ALTER TABLE rounds ADD COLUMN base_aggregator_sha256 TEXT;
+    ALTER TABLE rounds ADD COLUMN aggregator_sha256 TEXT;
+    ALTER TABLE participations ADD COLUMN weight REAL;
+    ALTER TABLE participations ADD COLUMN score REAL;
+    ALTER TABLE members ADD COLUMN rejection_rate REAL NOT NULL DEFAULT 0;
+    ALTER TABLE members ADD COLUMN rounds_judged INTEGER NOT NULL DEFAULT 0;
+    """,
 )
 
 

@@ -10,18 +10,18 @@ import asyncio
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import numpy as np
-import numpy.typing as npt
+from dataclasses import replace
+from pathlib import Path
 
 from ...errors import QuorumNotMet, TooFewSites
 from ...modelfile import ModelFile
 from ...protos.messages import Outcome, Phase, Release, Work
-from ..aggregation import Step, rule_for, step_model
+from ..aggregation import Step, aggregator_for, step_model
 from ..assignments import assignment
 from ..collection import Collection, Decision, State
 from ..federation import Federation
-from ..history import Participation, Round, RoundState, Run, Verdict
+from ..history import Judgement, Participation, Round, RoundState, Run, Verdict
+from ..judging import draw_seed, hear, judge, judgements
 from ..memory import give_back_memory
 from ..optimizers import optimizer_for
 from ..planner import needed, select, weighted_mean
@@ -57,14 +57,29 @@ async def open_round(fed: Federation, run: Run, previous: Round | None) -> Round
     """Wait for enough sites, choose the cohort, record it."""
     number = previous.number + 1 if previous else 1
     base = previous.model_sha256 if previous and previous.model_sha256 else run.initial_sha256
-    optimizer = previous.optimizer_sha256 if previous else None
     await _returned(fed, run, previous.available if previous else frozenset())
-    return await _plan(fed, run, number, 1, base, optimizer)
+    return await _plan(
+        fed,
+        run,
+        number,
+        1,
+        base_sha256=base,
+        base_optimizer_sha256=previous.optimizer_sha256 if previous else None,
+        base_aggregator_sha256=previous.aggregator_sha256 if previous else None,
+    )
 
 
 async def reopen_round(fed: Federation, run: Run, failed: Round) -> Round:
     """Another attempt at a round that failed: a new draw, from the same model."""
-    return await _plan(fed, run, failed.number, failed.attempt + 1, failed.base_sha256, failed.base_optimizer_sha256)
+    return await _plan(
+        fed,
+        run,
+        failed.number,
+        failed.attempt + 1,
+        base_sha256=failed.base_sha256,
+        base_optimizer_sha256=failed.base_optimizer_sha256,
+        base_aggregator_sha256=failed.base_aggregator_sha256,
+    )
 
 
 async def _returned(fed: Federation, run: Run, expected: frozenset[str]) -> None:
@@ -82,15 +97,25 @@ async def _returned(fed: Federation, run: Run, expected: frozenset[str]) -> None
             return
 
 
-async def _plan(fed: Federation, run: Run, number: int, attempt: int, base: str, optimizer: str | None) -> Round:
-    plan = run.plan
+async def _plan(
+    fed: Federation,
+    run: Run,
+    number: int,
+    attempt: int,
+    *,
+    base_sha256: str,
+    base_optimizer_sha256: str | None,
+    base_aggregator_sha256: str | None,
+) -> Round:
+    plan, reference = run.plan, run.plan.aggregator.reference
     patience = fed.clock.monotonic() + (plan.cohort.patience_seconds or float("inf"))
     while True:
         available = fed.available(plan.task)
-        selection = select(plan.cohort, available, seed=plan.seed, round=number, attempt=attempt)
+        selection = select(plan.cohort, available, seed=plan.seed, round=number, attempt=attempt, always=reference)
         if selection is not None:
             break
-        lack = f"waiting for {needed(plan.cohort)} sites with task {plan.task!r}, {len(available)} connected"
+        among = f" ({reference} among them)" if reference else ""
+        lack = f"waiting for {needed(plan.cohort)} sites{among} with task {plan.task!r}, {len(available)} connected"
         fed.records.explain_run(run.id, lack)
         try:
             async with asyncio.timeout(_remaining(patience, fed)):
@@ -105,8 +130,9 @@ async def _plan(fed: Federation, run: Run, number: int, attempt: int, base: str,
         cohort=selection.cohort,
         target=selection.target,
         quorum=selection.quorum,
-        base_sha256=base,
-        base_optimizer_sha256=optimizer,
+        base_sha256=base_sha256,
+        base_optimizer_sha256=base_optimizer_sha256,
+        base_aggregator_sha256=base_aggregator_sha256,
     )
     fed.feed.publish("round_opened", run=run.id, round=number, detail=", ".join(selection.cohort))
     return round
@@ -117,7 +143,8 @@ async def collect_updates(fed: Federation, run: Run, round: Round) -> Round:
     work = Work(run.id, round.number, Phase.TRAIN)
     parts = fed.records.participations(run.id, round.number, Phase.TRAIN)
     collection, decision = await _collect(fed, run, round, work, parts, target=round.target, quorum=round.quorum)
-    if decision.state is State.MISSED:
+    reference = run.plan.aggregator.reference
+    if decision.state is State.MISSED or (reference is not None and reference not in collection.accepted):
         reason = _shortfall(fed, round, collection, decision)
         fed.records.fail_round(run.id, round.number, reason)
         fed.feed.publish("round_failed", run=run.id, round=round.number, detail=reason)
@@ -138,47 +165,76 @@ async def collect_updates(fed: Federation, run: Run, round: Round) -> Round:
 async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
     """Combine the accepted updates into the next model and record it, in one transaction."""
     parts = contributors(fed, run, round)
-    weights_N = rule_for(run.plan.aggregator).weights([p.num_examples for _, p in parts])
-    step = await asyncio.to_thread(_step, fed, run, round, parts, weights_N)
+    judged, step = await asyncio.to_thread(_step, fed, run, round, parts)
     # No await from here to the commit: no other run may tidy up a model that no record names yet.
-    fed.blobs.adopt(step.model.path, step.model.sha256)
-    if step.state is not None:
-        fed.blobs.adopt(step.state.path, step.state.sha256)
+    for written in (step.model, step.state, step.aggregator_state):
+        if written is not None:
+            fed.blobs.adopt(written.path, written.sha256)
     round = fed.records.commit_round(
         run.id,
         round.number,
         model_sha256=step.model.sha256,
         optimizer_sha256=step.state.sha256 if step.state else None,
-        metrics=weighted_mean([(p.num_examples, p.metrics) for _, p in parts], run.plan.aggregator.max_examples),
-        contributors={p.site: float(weight) for (_, p), weight in zip(parts, weights_N, strict=True)},
+        aggregator_sha256=step.aggregator_state.sha256 if step.aggregator_state else None,
+        metrics=weighted_mean(
+            [(p.num_examples, p.metrics) for _, p in parts if not judged[p.site].reason],
+            run.plan.aggregator.max_examples,
+        ),
+        judgements=judged,
         evaluates=run.plan.evaluation.due(round.number, run.plan.rounds),
     )
     for number, part in parts:
-        fed.sessions.send(part.site, Release(Work(run.id, number, Phase.TRAIN), Outcome.COUNTED))
+        left_out = judged[part.site].reason
+        outcome = Outcome.REJECTED if left_out else Outcome.COUNTED
+        fed.sessions.send(part.site, Release(Work(run.id, number, Phase.TRAIN), outcome, left_out))
+        if left_out:
+            fed.metrics.update_decided(Verdict.REJECTED)
     fed.blobs.keep_only(fed.records.blobs_in_use())
     fed.inbox.forget_round(run.id, round.number - 1 if run.plan.cohort.late == "keep" else round.number)
-    fed.feed.publish("round_committed", run=run.id, round=round.number, metrics=round.training_metrics)
+    left_out = _listed("left out: ", sorted(site for site, judgement in judged.items() if judgement.reason))
+    fed.feed.publish("round_committed", run=run.id, round=round.number, metrics=round.training_metrics, detail=left_out)
     if fed.blobs.path(step.model.sha256).stat().st_size > SMALL_BYTES:
         await asyncio.to_thread(give_back_memory)
     return round
 
 
 def _step(
-    fed: Federation, run: Run, round: Round, parts: list[tuple[int, Participation]], weights_N: npt.NDArray[np.float64]
-) -> Step:
+    fed: Federation, run: Run, round: Round, parts: list[tuple[int, Participation]]
+) -> tuple[dict[str, Judgement], Step]:
+    plan, aggregator = run.plan.aggregator, aggregator_for(run.plan.aggregator)
     model = ModelFile.open(fed.blobs.path(round.base_sha256))
-    updates = [UpdateFile.open(fed.inbox.update(run.id, number, p.site), model.layout) for number, p in parts]
+    updates = {p.site: UpdateFile.open(fed.inbox.update(run.id, number, p.site), model.layout) for number, p in parts}
     attempt = secrets.token_hex(4)  # an interrupted attempt's thread may still be writing
-    return step_model(
-        model,
-        updates,
-        weights_N,
-        optimizer_for(run.plan.server_optimizer),
-        fed.blobs.path(round.base_optimizer_sha256) if round.base_optimizer_sha256 else None,
-        out=fed.blobs.scratch(f"{run.id}-{round.number}-{attempt}-model"),
-        state_out=fed.blobs.scratch(f"{run.id}-{round.number}-{attempt}-state"),
-        buffers=run.plan.aggregator.buffers,
+
+    def blob(sha256: str | None) -> Path | None:
+        return fed.blobs.path(sha256) if sha256 else None
+
+    def scratch(name: str) -> Path:
+        return fed.blobs.scratch(f"{run.id}-{round.number}-{attempt}-{name}")
+
+    hearing = hear(aggregator, updates, plan.reference, blob(round.base_aggregator_sha256), scratch("aggregator"))
+    decision = judge(
+        aggregator,
+        hearing,
+        [p.num_examples for _, p in parts if p.site in hearing.updates],
+        fed.records.num_worthless(run.id, round.number),
+        draw_seed(run.id, round.number, [p.sha256 or "" for _, p in parts]),
     )
+    step = step_model(
+        model,
+        list(hearing.updates.values()),
+        decision.combination,
+        optimizer_for(run.plan.server_optimizer),
+        blob(round.base_optimizer_sha256),
+        out=scratch("model"),
+        state_out=scratch("state"),
+        reference=hearing.reference,
+        aggregate_out=scratch("aggregator") if aggregator.rule.reference == "optional" else None,
+        buffers=plan.buffers,
+    )
+    if hearing.state is not None:
+        step = replace(step, aggregator_state=hearing.state)
+    return judgements(plan.name, parts, hearing, decision), step
 
 
 def contributors(fed: Federation, run: Run, round: Round) -> list[tuple[int, Participation]]:

@@ -37,6 +37,7 @@ from ..assignments import unanswered
 from ..authority import Authority
 from ..federation import Federation
 from ..history import Run, RunState, Verdict
+from ..judging import require_coherent
 from ..registry import MemberState
 from ..runs import Runs
 from .transfer import chunks, next_in_time
@@ -71,6 +72,7 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         if len(header.plan_json) > MAX_PLAN_BYTES:
             raise MessageTooLarge(f"the plan has {len(header.plan_json)} bytes, at most {MAX_PLAN_BYTES} are taken")
         plan = validate_json(Plan, header.plan_json, "the plan")
+        require_coherent(plan)
         sha256 = digest(header.model_sha256, "model_sha256")
         scratch = self._fed.blobs.scratch(f"submitted-{secrets.token_hex(6)}")
         try:
