@@ -22,7 +22,7 @@ from .rule import Reference, require_count, require_updates
 class Bulyan:
     """Per coordinate the mean of the θ - 2f values closest to the median of θ chosen updates.
 
-    El Mhamdi et al. 2018, section 4. The θ are chosen one by one, without replacement: each time
+    El Mhamdi, Guerraoui & Rouault 2018. The θ are chosen one by one, without replacement: each time
     Krum's choice among the r updates that are left, with r - f - 2 neighbours (at least 1), so
     that the scores change with every choice. Choosing the θ lowest scores at once is another rule.
 
@@ -60,9 +60,9 @@ class Bulyan:
         """
         require_updates(f"bulyan with f = {self.f}", n, 4 * self.f + 3, "n >= 4f + 3")
 
-    def tolerating(self, f: int) -> Self:
+    def tolerating(self, f: int | None) -> Self:
         """The same rule with another f."""
-        return replace(self, f=f)
+        return replace(self, f=f or 0)
 
     def judge(self, geometry: Geometry, shares_N: npt.NDArray[np.float64]) -> Decision:  # noqa: ARG002 (not weighed)
         """The chosen updates, to be averaged coordinate by coordinate.

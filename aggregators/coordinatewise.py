@@ -23,18 +23,18 @@ from .rule import Reference, require_count, require_updates
 class Median:
     """Per coordinate the median, the mean of the two middle values if n is even (Yin et al. 2018, definition 1).
 
-    Condition: n > 2f, of every coordinate by itself. f changes nothing else.
+    Condition: n > 2f, for f None whatever n. Nothing else depends on f.
 
     Raises:
         ConfigError: f is no whole number from 0 on.
     """
 
-    f: int = 0
+    f: int | None = None
     weighable: ClassVar[bool] = False
     reference: ClassVar[Reference] = "none"
 
     def __post_init__(self) -> None:
-        require_count("f", self.f)
+        require_count("f", self.f or 0)
 
     def require(self, n: int) -> None:
         """n > 2f.
@@ -42,9 +42,10 @@ class Median:
         Raises:
             TooFewUpdates: it is not.
         """
-        require_updates(f"median with f = {self.f}", n, 2 * self.f + 1, "n > 2f")
+        f = self.f or 0
+        require_updates(f"median with f = {f}", n, 2 * f + 1, "n > 2f")
 
-    def tolerating(self, f: int) -> Self:
+    def tolerating(self, f: int | None) -> Self:
         """The same rule with another f."""
         return replace(self, f=f)
 
@@ -86,9 +87,9 @@ class TrimmedMean:
         """
         require_updates(f"trimmed-mean with f = {self.f}", n, 2 * self.f + 1, "n > 2f")
 
-    def tolerating(self, f: int) -> Self:
+    def tolerating(self, f: int | None) -> Self:
         """The same rule with another f."""
-        return replace(self, f=f)
+        return replace(self, f=f or 0)
 
     def decide(self, shares_N: npt.NDArray[np.float64]) -> Decision:
         """The mean of the n - 2f middle values of each coordinate.
@@ -103,7 +104,7 @@ class TrimmedMean:
 
 @dataclass(frozen=True, slots=True)
 class MeanAroundMedian:
-    """Per coordinate the mean of the n - f values closest to the median (Xie, Koyejo & Gupta 2018, "mean around median").
+    """Per coordinate the mean of the n - f values closest to the median (Xie, Koyejo & Gupta 2018).
 
     Condition: n > 2f.
 
@@ -126,9 +127,9 @@ class MeanAroundMedian:
         """
         require_updates(f"meamed with f = {self.f}", n, 2 * self.f + 1, "n > 2f")
 
-    def tolerating(self, f: int) -> Self:
+    def tolerating(self, f: int | None) -> Self:
         """The same rule with another f."""
-        return replace(self, f=f)
+        return replace(self, f=f or 0)
 
     def decide(self, shares_N: npt.NDArray[np.float64]) -> Decision:
         """The mean of the n - f values closest to the median of each coordinate.

@@ -20,7 +20,7 @@ from .rule import Reference, require_count, require_updates
 
 @dataclass(frozen=True, slots=True)
 class Krum:
-    """The update with the lowest score (Blanchard et al. 2017, section 4).
+    """The update with the lowest score (Blanchard et al. 2017, "The Krum function").
 
     s(i) = Σ ‖x_i - x_j‖² over the n - f - 2 updates j ≠ i nearest to i; of equal scores, the lowest index.
 
@@ -48,9 +48,9 @@ class Krum:
         """
         require_updates(f"krum with f = {self.f}", n, 2 * self.f + 3, "n >= 2f + 3")
 
-    def tolerating(self, f: int) -> Self:
+    def tolerating(self, f: int | None) -> Self:
         """The same rule with another f."""
-        return replace(self, f=f)
+        return replace(self, f=f or 0)
 
     def judge(self, geometry: Geometry, shares_N: npt.NDArray[np.float64]) -> Decision:  # noqa: ARG002 (one is chosen)
         """The one update with the lowest score.
@@ -65,9 +65,9 @@ class Krum:
 
 @dataclass(frozen=True, slots=True)
 class MultiKrum:
-    """The mean of the m updates with the lowest Krum scores, all from one scoring (Blanchard et al. 2017, section 5).
+    """The mean of the m updates with the lowest Krum scores, all from one scoring (Blanchard et al. 2017).
 
-    ``m`` None stands for n - f - 2, the most that the paper allows. With shares, the chosen are
+    ``m`` None stands for n - f - 2, the most there can be. With shares, the chosen are
     averaged by their shares; a liar among them who claims a great share then owns the result.
 
     Condition: n >= 2f + 3 and 1 <= m <= n - f - 2.
@@ -97,9 +97,9 @@ class MultiKrum:
             name = f"multi-krum with f = {self.f} and m = {self.m}"
             require_updates(name, n, self.m + self.f + 2, "m <= n - f - 2")
 
-    def tolerating(self, f: int) -> Self:
+    def tolerating(self, f: int | None) -> Self:
         """The same rule with another f."""
-        return replace(self, f=f)
+        return replace(self, f=f or 0)
 
     def judge(self, geometry: Geometry, shares_N: npt.NDArray[np.float64]) -> Decision:
         """The m updates with the lowest scores, by their shares.

@@ -5,6 +5,7 @@ Shape suffixes: N updates.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -61,7 +62,26 @@ class DistanceRule(_Conditions, Protocol):
         ...
 
 
-Rule: TypeAlias = PlainRule | DistanceRule
+@runtime_checkable
+class SampleRule(_Conditions, Protocol):
+    """Decides by the distances between the updates in random samples of their coordinates."""
+
+    @property
+    def samples(self) -> int:
+        """How many samples it wants."""
+        ...
+
+    @property
+    def coordinates(self) -> int:
+        """How many coordinates make one; all, where the updates have no more."""
+        ...
+
+    def judge_samples(self, geometries: Sequence[Geometry], shares_N: npt.NDArray[np.float64]) -> Decision:
+        """From the geometry of the updates in each sample, and their shares (float64, not negative, summing to 1)."""
+        ...
+
+
+Rule: TypeAlias = PlainRule | DistanceRule | SampleRule
 
 
 def require_count(name: str, value: int, at_least: int = 0) -> None:
