@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,5 +29,5 @@ class Aggregate:
     selected: tuple[int, ...]
     rejected: tuple[int, ...]
     scores: npt.NDArray[np.float64] | None = None
-    refused: Mapping[int, str] = MappingProxyType({})
+    refused: Mapping[int, str] = field(default_factory=dict)
     cliques: tuple[tuple[int, ...], ...] = ()

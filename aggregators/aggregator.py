@@ -21,7 +21,7 @@ from .decision import Combination, Decision, WeightedSum
 from .engine import NotFinite, combine, rows_not_finite, squared_norms
 from .kernel_numpy import NumpyKernel
 from .rows import ArrayRows, Rows, stacked
-from .rule import DistanceRule, Rule
+from .protocols import DistanceRule, Rule, SampleRule
 from .shown import Mixing, Shown
 from .workers import Threads, Workers
 
@@ -156,13 +156,15 @@ class Aggregator:
         shown = Shown.of(rows, factors_N, refused, reference, history=self.rule.reference == "history")
         if isinstance(self.rule, DistanceRule) or any(step.needs_distances for step in self.pre):
             shown = shown.measured(workers)
-            bad = shown.not_finite(workers)
-            refused |= {shown.indices[position]: NOT_FINITE for position in bad}
-            shown = shown.without(bad)
+        if isinstance(self.rule, SampleRule):
+            shown = shown.sampled(self.rule, seed, workers)
+        bad = shown.not_finite(workers)
+        refused |= {shown.indices[position]: NOT_FINITE for position in bad}
+        shown = shown.without(bad)
         why = "".join(f"; update {index}: {reason}" for index, reason in sorted(refused.items()))
         able = self.without(len(refused), rows.num_rows, why)
         able.require(len(shown.indices))
-        return replace(shown.decide(able.rule, able.pre, shares_N, seed, workers), refused=refused)
+        return replace(shown.decide(able.rule, able.pre, shares_N, seed), refused=refused)
 
     def __call__(
         self,

@@ -6,8 +6,7 @@ Shape suffixes: N updates, M mixed rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -84,7 +83,7 @@ class Decision:
     combination: Combination
     selected: tuple[int, ...]
     scores_N: npt.NDArray[np.float64] | None = None
-    refused: Mapping[int, str] = MappingProxyType({})
+    refused: Mapping[int, str] = field(default_factory=dict)
     cliques: tuple[tuple[int, ...], ...] = ()
 
     @property

@@ -193,10 +193,14 @@ class ChosenRows:
         """D."""
         return self.rows.num_columns
 
-    def read(self, start: int, stop: int, room_NC: npt.NDArray[np.float32] | None = None) -> Block:
+    def read(
+        self,
+        start: int,
+        stop: int,
+        room_NC: npt.NDArray[np.float32] | None = None,  # noqa: ARG002 (the store would need room for all its rows)
+    ) -> Block:
         """Some columns of the chosen rows."""
-        # The room is for the chosen rows alone; a store that needs room for all of them makes its own.
-        block = self.rows.read(start, stop, None if isinstance(self.rows, ArrayRows) else room_NC)
+        block = self.rows.read(start, stop)
         return [block[index] for index in self.indices]
 
 
@@ -257,7 +261,8 @@ def _mapped(window: Window, start: int, stop: int) -> npt.NDArray[np.float32]:
         try:
             pages = mmap.mmap(file.fileno(), lead + num_bytes, _MAP_FLAGS, mmap.PROT_READ, offset=first - lead)
         except ValueError:
-            raise Corrupt(f"{window.path.name} ends before byte {first + num_bytes}") from None
+            size = window.path.stat().st_size
+            raise Corrupt(f"{window.path} ends after {size} bytes, expected at least {first + num_bytes}") from None
     return np.frombuffer(pages, "<f4", stop - start, lead)
 
 

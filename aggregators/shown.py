@@ -18,7 +18,7 @@ from .engine import rows_not_finite, sampled_columns, squared_distances
 from .geometry import Geometry
 from .mixing import Bucketing, NearestNeighbourMixing, mixed
 from .rows import Rows, ScaledRows, chosen, stacked
-from .rule import DistanceRule, PlainRule, Rule, SampleRule
+from .protocols import DistanceRule, PlainRule, Rule, SampleRule
 from .workers import Workers
 
 Mixing: TypeAlias = NearestNeighbourMixing | Bucketing
@@ -36,6 +36,7 @@ class Shown:
         num_updates: N.
         num_references: how many rows are no update of the round.
         geometry: of the rows, once it was measured.
+        samples: the geometry of the rows in each random sample of columns, once it was measured.
     """
 
     rows: Rows
@@ -44,6 +45,7 @@ class Shown:
     num_updates: int
     num_references: int
     geometry: Geometry | None = None
+    samples: tuple[Geometry, ...] = ()
 
     @staticmethod
     def of(
@@ -70,15 +72,27 @@ class Shown:
         """With its geometry."""
         return replace(self, geometry=Geometry(squared_distances(self.rows, workers=workers), self.num_references))
 
+    def sampled(self, rule: SampleRule, seed: int, workers: Workers) -> Shown:
+        """With the samples that the rule wants."""
+        num_columns, generator = self.rows.num_columns, np.random.default_rng(seed)
+        if rule.coordinates >= num_columns:
+            whole = Geometry(squared_distances(self.rows, workers=workers), self.num_references)
+            return replace(self, samples=(whole,) * rule.samples)
+        samples = []
+        for _ in range(rule.samples):
+            columns_S = np.sort(generator.choice(num_columns, rule.coordinates, replace=False, shuffle=False))
+            sample = sampled_columns(self.rows, columns_S)
+            samples.append(Geometry(squared_distances(sample, workers=workers), self.num_references))
+        return replace(self, samples=tuple(samples))
+
     def not_finite(self, workers: Workers) -> tuple[int, ...]:
         """The positions of updates that hold NaN or an infinity; only rows of infinite length are looked at.
 
         Raises:
             InvalidUpdate: a reference row does.
         """
-        if self.geometry is None:
-            return ()
-        suspects = np.flatnonzero(~np.isfinite(self.geometry.squared_PP[:-1, -1])).tolist()
+        measured = [geometry for geometry in (self.geometry, *self.samples) if geometry is not None]
+        suspects = sorted({k for g in measured for k in np.flatnonzero(~np.isfinite(g.squared_PP[:-1, -1])).tolist()})
         if not suspects:
             return ()
         bad = tuple(suspects[k] for k in rows_not_finite(chosen(self.rows, suspects), workers=workers))
@@ -97,12 +111,11 @@ class Shown:
             rows=chosen(self.rows, kept),
             indices=tuple(self.indices[position] for position in updates),
             factors_K=self.factors_K[updates],
-            geometry=None if self.geometry is None else self.geometry.without(positions),
+            geometry=self.geometry and self.geometry.without(positions),
+            samples=tuple(sample.without(positions) for sample in self.samples),
         )
 
-    def decide(
-        self, rule: Rule, pre: tuple[Mixing, ...], shares_N: npt.NDArray[np.float64], seed: int, workers: Workers
-    ) -> Decision:
+    def decide(self, rule: Rule, pre: tuple[Mixing, ...], shares_N: npt.NDArray[np.float64], seed: int) -> Decision:
         """What the rule decides of the mixed rows, told of all N updates."""
         mix_MK = np.eye(len(self.indices))
         geometry = self.geometry
@@ -116,7 +129,7 @@ class Shown:
             case PlainRule():
                 decision = rule.decide(shares_M)
             case SampleRule():
-                samples = [mixed(sample, mix_MK) if pre else sample for sample in self._samples(rule, seed, workers)]
+                samples = [mixed(sample, mix_MK) if pre else sample for sample in self.samples]
                 decision = rule.judge_samples(samples, shares_M)
             case DistanceRule():
                 assert geometry is not None  # noqa: S101  (measured for every such rule)
@@ -126,18 +139,6 @@ class Shown:
             self._told(decision, mix_MK if pre else None),
             cliques=tuple(tuple(self.indices[k] for k in clique) for clique in cliques),
         )
-
-    def _samples(self, rule: SampleRule, seed: int, workers: Workers) -> list[Geometry]:
-        num_columns, generator = self.rows.num_columns, np.random.default_rng(seed)
-        if rule.coordinates >= num_columns:
-            whole = self.geometry or Geometry(squared_distances(self.rows, workers=workers), self.num_references)
-            return [whole] * rule.samples
-        geometries = []
-        for _ in range(rule.samples):
-            columns_S = np.sort(generator.choice(num_columns, rule.coordinates, replace=False, shuffle=False))
-            sample = sampled_columns(self.rows, columns_S)
-            geometries.append(Geometry(squared_distances(sample, workers=workers), self.num_references))
-        return geometries
 
     def _told(self, decision: Decision, mix_MK: npt.NDArray[np.float64] | None) -> Decision:
         combination = self._unmixed(decision.combination, mix_MK)

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-from foedus.aggregators.mean import Mean
-from foedus.errors import Corrupt, RoundFailed, TooFewExamples
+from foedus.aggregators import rule
+from foedus.aggregators.decision import Closest, Coordinatewise, Middle, WeightedSum
+from foedus.errors import Corrupt, RoundFailed
 from foedus.layout import Layout, Role, TensorSpec
 from foedus.modelfile import Model, ModelFile, write_model
 from foedus.plan import AggregatorPlan
-from foedus.server.aggregation import Step, rule_for, step_model
+from foedus.server.aggregation import Step, aggregator_for, step_model, trainable_rows
+from foedus.server.aggregator_state import LAST_AGGREGATE, StoredRows
 from foedus.server.optimizers import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi, ServerOptimizer
 from foedus.server.update_file import UpdateFile
 from hypothesis import HealthCheck, given, settings
@@ -72,7 +74,7 @@ def _counters(updates: list[UpdateFile]) -> np.ndarray:
 def _step(folder: Path, optimizer: ServerOptimizer, name: str = "next", **changes: object) -> Step:
     arguments: dict[str, object] = {
         "state": None,
-        "weights_N": Mean().weights(COUNTS),
+        "combination": WeightedSum(np.array(COUNTS) / sum(COUNTS)),
         "out": folder / f"{name}.safetensors",
         "state_out": folder / f"{name}.state",
     }
@@ -135,10 +137,12 @@ def test_frozen_tensors_are_copied(tmp_path: Path) -> None:
 
 def test_an_update_of_weight_zero_leaves_no_trace(tmp_path: Path) -> None:
     updates = _updates(tmp_path)
-    without = _step(tmp_path, FedAdam(), "without", updates=updates[:2], weights_N=np.array([0.25, 0.75]))
+    without = _step(
+        tmp_path, FedAdam(), "without", updates=updates[:2], combination=WeightedSum(np.array([0.25, 0.75]))
+    )
     poison = np.full(D + B, np.nan, "<f4").tobytes() + np.full(C, 10**9).tobytes()
     updates[2].path.write_bytes(poison)
-    poisoned = _step(tmp_path, FedAdam(), "with", updates=updates, weights_N=np.array([0.25, 0.75, 0.0]))
+    poisoned = _step(tmp_path, FedAdam(), "with", updates=updates, combination=WeightedSum(np.array([0.25, 0.75, 0.0])))
     assert poisoned.model.sha256 == without.model.sha256
 
 
@@ -173,18 +177,6 @@ def test_the_state_is_a_safetensors_file(tmp_path: Path) -> None:
 
 def _left(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
-
-
-@pytest.mark.parametrize("optimizer", [FedAvg(), FedAdam()], ids=["fedavg", "fedadam"])
-def test_no_examples_at_all_write_nothing(tmp_path: Path, optimizer: ServerOptimizer) -> None:
-    model, updates = _model(tmp_path), _updates(tmp_path)
-    before, digest = _left(tmp_path), model.digest()
-    with pytest.raises(TooFewExamples):
-        _step(
-            tmp_path, optimizer, model=model, updates=updates, weights_N=rule_for(AggregatorPlan()).weights([0, 0, 0])
-        )
-    assert _left(tmp_path) == before
-    assert model.digest() == digest
 
 
 @pytest.mark.parametrize(("position", "name"), [(0, "conv"), (40, "head"), (50, "bn.mean"), (59, "bn.var")])
@@ -230,14 +222,66 @@ def test_the_state_of_another_optimizer_or_cut_short_is_corrupt(tmp_path: Path) 
         _step(tmp_path, FedAdam(), "other", state=step.state.path)
 
 
-@pytest.mark.parametrize("weights_N", [[0.5, 0.5], [0.5, 0.6, -0.1], [1.0, 1.0, 1.0], [np.nan, 0.5, 0.5]])
-def test_weights_that_are_no_mean_are_a_bug(tmp_path: Path, weights_N: list[float]) -> None:
-    with pytest.raises(ValueError, match="3 updates need as many weights"):
-        _step(tmp_path, FedAvg(), weights_N=np.array(weights_N))
+def test_negative_weights_are_a_bug(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="negative weights"):
+        _step(tmp_path, FedAvg(), combination=WeightedSum(np.array([0.5, 0.6, -0.1])))
 
 
-def test_the_plan_names_weighting_and_cap() -> None:
-    assert rule_for(AggregatorPlan(weighting="uniform", max_examples=7)) == Mean("uniform", 7)
+def test_the_plan_names_the_rule_and_its_parameters() -> None:
+    plan = AggregatorPlan(name="multi-krum", f=2, m=3, pre=("nnm", "bucketing"), buckets=3, clip_norm=2.0)
+    assert aggregator_for(plan) == rule(
+        "multi-krum", f=2, m=3, max_examples=1_000_000, pre=["nnm", "bucketing"], buckets=3, clip_norm=2.0
+    )
+    assert aggregator_for(AggregatorPlan()) == rule("mean", weighting="examples", max_examples=1_000_000)
+
+
+def test_a_coordinate_rule_takes_the_middle_of_everything(tmp_path: Path) -> None:
+    """Of buffers too, and of counters: one liar must not choose them."""
+    updates, before = _updates(tmp_path), _model(tmp_path).read()
+    step = _step(tmp_path, FedAvg(), updates=updates, combination=Coordinatewise(Middle(1), (0, 1, 2)), block=5)
+    after, floats = ModelFile.open(step.model.path).read(), _floats(updates)
+    np.testing.assert_allclose(after.trainable_D, before.trainable_D + np.median(floats[:, :D], axis=0), rtol=1e-5)
+    np.testing.assert_array_equal(after.buffers_B, np.median(floats[:, D:], axis=0).astype(np.float32))
+    np.testing.assert_array_equal(after.counters_C, np.maximum(np.median(_counters(updates), axis=0), [5, 100, 0, -3]))
+
+
+def test_mixed_and_scaled_updates_leave_buffers_means(tmp_path: Path) -> None:
+    updates = _updates(tmp_path)
+    mix_MN = np.array([[0.25, 0.25, 0], [0, 0.1, 0.1]])  # rows scaled by a norm bound do not sum to 1
+    step = _step(tmp_path, FedAvg(), updates=updates, combination=Coordinatewise(Closest(2), (0, 1), mix_MN))
+    floats = _floats(updates)
+    mixed = np.array([[0.5, 0.5, 0], [0, 0.5, 0.5]]) @ floats[:, D:]
+    np.testing.assert_allclose(ModelFile.open(step.model.path).read().buffers_B, mixed.mean(axis=0), rtol=1e-6)
+
+
+def test_weights_of_less_than_one_still_make_a_mean_of_buffers(tmp_path: Path) -> None:
+    updates, before = _updates(tmp_path), _model(tmp_path).read()
+    step = _step(tmp_path, FedAvg(), updates=updates, combination=WeightedSum(np.array([0.1, 0.0, 0.1])))
+    after, floats = ModelFile.open(step.model.path).read(), _floats(updates)
+    np.testing.assert_allclose(after.trainable_D, before.trainable_D + 0.1 * (floats[0, :D] + floats[2, :D]), rtol=1e-5)
+    np.testing.assert_allclose(after.buffers_B, floats[[0, 2], D:].mean(axis=0), rtol=1e-6)
+    nothing = _step(tmp_path, FedAvg(), "nothing", updates=updates, combination=WeightedSum(np.zeros(3)))
+    assert ModelFile.open(nothing.model.path).digest() == _model(tmp_path).digest()
+
+
+def test_the_combined_update_can_be_kept_and_begun_from(tmp_path: Path) -> None:
+    updates = _updates(tmp_path)
+    kept = _step(tmp_path, FedAdam(), updates=updates, aggregate_out=tmp_path / "aggregate")
+    assert kept.aggregator_state is not None
+    assert kept.aggregator_state.sha256 == hashlib.sha256((tmp_path / "aggregate").read_bytes()).hexdigest()
+    last = StoredRows.open(tmp_path / "aggregate", LAYOUT).rows([LAST_AGGREGATE], LAYOUT)
+    mean_D = np.array(COUNTS) / 100 @ _floats(updates)[:, :D]
+    np.testing.assert_allclose(last.read(0, D)[0], mean_D, rtol=1e-5)
+    weights = WeightedSum(np.array([0.0, 0.0, 0.0, 1.0]))
+    model = _model(tmp_path)
+    again = _step(tmp_path, FedAvg(), "again", updates=updates, combination=weights, reference=last, model=model)
+    moved_D = ModelFile.open(again.model.path).read().trainable_D - model.read().trainable_D
+    np.testing.assert_allclose(moved_D, mean_D, atol=1e-6)
+
+
+def test_the_rows_of_updates_are_their_differences(tmp_path: Path) -> None:
+    updates = _updates(tmp_path)
+    np.testing.assert_array_equal(trainable_rows(updates).read(0, D), _floats(updates)[:, :D].astype(np.float32))
 
 
 def _peak_bytes(folder: Path, size: int) -> int:
@@ -259,7 +303,7 @@ def _peak_bytes(folder: Path, size: int) -> int:
         step = step_model(
             model,
             updates,
-            np.full(3, 1 / 3),
+            WeightedSum(np.full(3, 1 / 3)),
             FedAdam(),
             state,
             out=folder / f"out-{number}",
@@ -275,5 +319,5 @@ def _peak_bytes(folder: Path, size: int) -> int:
 def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:
     small, large = _peak_bytes(tmp_path, 1 << 16), _peak_bytes(tmp_path, 1 << 20)
     # A sixteenfold model; how many blocks the threads hold at the peak differs a little from run to run.
-    assert large < 1.25 * small
+    assert large < 2 * small
     assert large < 2 << 20  # one vector of the large model takes 4 MiB
