@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from .aggregate import Aggregate
     from .aggregator import Aggregator
     from .lookup import rule
-    from .rule import Rule
+    from .protocols import Rule
 
-_HOMES = {"Aggregate": ".aggregate", "Aggregator": ".aggregator", "Rule": ".rule", "rule": ".lookup"}
+_HOMES = {"Aggregate": ".aggregate", "Aggregator": ".aggregator", "Rule": ".protocols", "rule": ".lookup"}
 
 
 def __getattr__(name: str) -> Any:

@@ -24,7 +24,7 @@ from .krum import Krum, MultiKrum
 from .mda import MinimumDiameter
 from .mean import Mean
 from .mixing import Bucketing, NearestNeighbourMixing
-from .rule import DistanceRule, PlainRule, Rule, SampleRule
+from .protocols import DistanceRule, PlainRule, Rule, SampleRule
 from .shown import Mixing
 
 GROUP = "foedus.aggregators"

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .decision import Decision, WeightedSum
-from .rule import Reference, require_updates
+from .protocols import Reference, require_updates
 
 
 @dataclass(frozen=True, slots=True)
