@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from .decision import Closest, Coordinatewise, Decision
 from .geometry import Geometry
 from .krum import krum_scores
-from .rule import Reference, require_count, require_updates
+from .protocols import Reference, require_count, require_updates
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from ..errors import ConfigError
 from .averaging import weighed
 from .decision import Decision
 from .geometry import Geometry
+from .protocols import Reference, require_count, require_updates
 from .reach import REACH, within_reach
-from .rule import Reference, require_count, require_updates
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .decision import Closest, Coordinatewise, Decision, Middle
-from .rule import Reference, require_count, require_updates
+from .protocols import Reference, require_count, require_updates
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from .averaging import mean_of
 from .decision import Decision
 from .geometry import Geometry
-from .rule import Reference, require_count, require_updates
+from .protocols import Reference, require_count, require_updates
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from .averaging import weighed
 from .cosine import cosines
 from .decision import Decision
 from .geometry import Geometry
-from .rule import Reference, require_count, require_updates
+from .protocols import Reference, require_count, require_updates
 
 
 @dataclass(frozen=True, slots=True)

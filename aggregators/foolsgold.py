@@ -15,7 +15,7 @@ from .averaging import weighed
 from .cosine import cosines
 from .decision import Decision
 from .geometry import Geometry
-from .rule import Reference, require_count, require_updates
+from .protocols import Reference, require_count, require_updates
 
 EPSILON = 1e-5  # the authors' code adds it to what is divided by and to what the logarithm is of
 ALIKE = 1e-6  # 1 - cosine is no better than this where distances are sums of float32 squares

@@ -16,8 +16,8 @@ from ..errors import ConfigError
 from .averaging import weighed
 from .decision import Decision
 from .geometry import Geometry
+from .protocols import Reference, require_count, require_updates
 from .reach import REACH, within_reach
-from .rule import Reference, require_count, require_updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class GeometricMedian:
     Scores are the distances from the median.
 
     Raises:
-        ConfigError: f or ``iterations`` is no whole number, or ``smoothing`` is no positive one.
+        ConfigError: f or ``iterations`` is no whole number, or ``smoothing`` is not within 1e-12 and 1.
     """
 
     f: int | None = None
@@ -51,8 +51,8 @@ class GeometricMedian:
     def __post_init__(self) -> None:
         require_count("f", self.f or 0)
         require_count("iterations", self.iterations, at_least=1)
-        if not 0 < self.smoothing < math.inf:
-            raise ConfigError(f"smoothing is {self.smoothing!r}, expected a positive number")
+        if not 1e-12 <= self.smoothing <= 1:
+            raise ConfigError(f"smoothing is {self.smoothing!r}, expected a number from 1e-12 to 1")
 
     def require(self, n: int) -> None:
         """n > 2f.

@@ -15,7 +15,7 @@ from ..errors import TooFewExamples
 from .averaging import mean_of, weighed
 from .decision import Decision
 from .geometry import Geometry
-from .rule import Reference, require_count, require_updates
+from .protocols import Reference, require_count, require_updates
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .geometry import Geometry
-from .rule import require_count, require_updates
+from .protocols import require_count, require_updates
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,17 @@ beyond T from a centre c is replaced by
     y_j = c + (T / R) (x_j - c),
 
 which pulls in the same direction: the rules that use this look at the direction of what is far,
-and hardly at how far it is. Nor does D hold which direction that is once R is 1e5 times the
-distances that count: the cosine is what is left of a difference of two numbers of size R², each
-rounded in float32. It is therefore taken to be at right angles to every other update, as
-almost all directions are where there are many parameters:
+and hardly at how far it is. What such a rule then gives y_j is x_j's by the factor T / R, and the
+rest is the centre's. R may be infinite; the factor is 0.
 
-    ‖y_j - x_i‖² = T² + ‖c - x_i‖²,    ‖y_j - y_k‖² = 2 T².
+The distances of y_j follow from inner products about the centre,
 
-What the rule then gives y_j is x_j's by the factor T / R, and the rest is the centre's. R may be
-infinite; the factor is 0.
+    ⟨x_i - c, x_j - c⟩ = (D_ci + D_cj - D_ij) / 2.
+
+They too are differences of numbers of size R², and beyond some R no more than rounding, which a
+liar may steer. Each is therefore held to what an angle can be, at most the product of the two
+lengths, and is 0 where a distance is infinite: an unknown direction is still the direction of one
+update, with no more pull than it is due.
 
 Shape suffixes: P points.
 """
@@ -32,8 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-# Times the distances that count. Sums of float32 squares are good to about 1e-6 of R² whatever an
-# attacker does, which at this ratio leaves a cosine with an error of a few hundredths.
+# T, in units of the distances that count: D is then 1e10 of their squares at most, which leaves float64 six digits.
 REACH = 1e5
 
 
@@ -65,12 +66,17 @@ class Reachable:
 
 def within_reach(squared_PP: npt.NDArray[np.float64], centre: int, reach: float) -> Reachable:
     """Bring the points that are farther than ``reach`` from one of them within reach."""
-    distances_P = np.sqrt(squared_PP[centre])
-    far_P = distances_P > reach
-    factors_P = np.ones_like(distances_P)
-    factors_P[far_P] = reach / distances_P[far_P]
-    from_centre_P = np.where(far_P, reach**2, squared_PP[centre])
-    at_right_angles_PP = from_centre_P[:, None] + from_centre_P[None, :]
-    nearer_PP = np.where(far_P[:, None] | far_P[None, :], at_right_angles_PP, squared_PP)
+    squared_P = squared_PP[centre]
+    lengths_P = np.sqrt(squared_P)
+    far_P = lengths_P > reach
+    factors_P = np.ones_like(lengths_P)
+    factors_P[far_P] = reach / lengths_P[far_P]
+    lengths_P = np.minimum(lengths_P, reach)
+    with np.errstate(invalid="ignore"):  # of an infinity and another
+        inner_PP = (squared_P[:, None] + squared_P[None, :] - squared_PP) / 2
+    inner_PP = np.where(np.isfinite(inner_PP), inner_PP, 0) * np.outer(factors_P, factors_P)
+    most_PP = np.outer(lengths_P, lengths_P)
+    nearer_PP = np.add.outer(lengths_P**2, lengths_P**2) - 2 * np.clip(inner_PP, -most_PP, most_PP)
+    nearer_PP = np.where(np.logical_or.outer(far_P, far_P), nearer_PP, squared_PP)
     np.fill_diagonal(nearer_PP, 0)
     return Reachable(nearer_PP, factors_P, centre)

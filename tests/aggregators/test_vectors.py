@@ -19,8 +19,8 @@ from foedus.aggregators.geometric_median import GeometricMedian, weiszfeld_step
 from foedus.aggregators.krum import Krum, MultiKrum
 from foedus.aggregators.mda import MinimumDiameter
 from foedus.aggregators.mixing import NearestNeighbourMixing, in_buckets, mixed
+from foedus.aggregators.protocols import DistanceRule, PlainRule
 from foedus.aggregators.reach import within_reach
-from foedus.aggregators.rule import DistanceRule, PlainRule
 from foedus.errors import TooFewUpdates
 from robust_vectors import CASES, SPECIAL, rows, with_rule
 
