@@ -32,7 +32,8 @@ class DivideAndConquer:
     wherever somebody is left in all.
 
     Condition: n > 2f and n > c f; there is no theorem without an assumption on the honest
-    covariance. One update far enough off is the top direction all by itself, and hides a second one.
+    covariance. One update far enough off is the top direction all by itself, and hides a second
+    one, so bound the norms before it.
 
     Scores are the outlier scores, averaged over the samples.
 
