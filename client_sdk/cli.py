@@ -145,6 +145,7 @@ def status(home: Path, as_json: bool) -> None:
         f"connected: {'yes' if data['running'] and data['connected'] else 'no'}",
         f"working on: {data.get('working_on') or 'nothing'}",
         f"updates not delivered: {data.get('waiting_updates', 0)}",
+        f"last left out by the server: {data.get('last_rejected') or 'never, since it was started'}",
         f"certificate until: {moment(ends)}",
     ]
     emit(data, "\n".join(lines), as_json=as_json)

@@ -89,6 +89,7 @@ class Desk:
         self._answers: dict[Work, Evaluation] = {}
         self.current: Work | None = None
         self.progress = 0
+        self.last_rejected = ""
 
     def assign(self, assignment: Assignment) -> None:
         """Take an assignment; one that is here already, or answered, is not taken twice."""
@@ -104,6 +105,7 @@ class Desk:
 
     def release(self, release: Release) -> None:
         """The server has no more use for a piece of work; nor for training in an earlier round of that run."""
+        news = self._answers.pop(release.work, None) is not None
         for work, job in self._jobs.items():
             if work == release.work or (
                 work.phase is release.work.phase is Phase.TRAIN
@@ -111,12 +113,17 @@ class Desk:
                 and work.round < release.work.round
             ):
                 job.call_off()
-        self._answers.pop(release.work, None)
+                news = True
         if release.work.phase is Phase.TRAIN:
             for round in self._outbox.kept(release.work.run, release.work.round):
                 self._outbox.release(release.work.run, round)
-        if release.outcome is not Outcome.COUNTED:
-            log_event(log, "work_released", work=str(release.work), outcome=release.outcome, reason=release.reason)
+                news = True
+        # With every new session the server says again how the last round ended.
+        if release.outcome is Outcome.COUNTED or not news:
+            return
+        if release.outcome is Outcome.REJECTED:
+            self.last_rejected = f"{release.work}: {release.reason}"
+        log_event(log, "work_released", work=str(release.work), outcome=release.outcome, reason=release.reason)
 
     async def run(self) -> None:
         """Do one job after the other, until cancelled."""

@@ -106,5 +106,6 @@ class Site:
             "working_on": str(line.desk.current) if line.desk.current else None,
             "progress": line.desk.progress,
             "waiting_updates": len(line.outbox.pending()),
+            "last_rejected": line.desk.last_rejected or None,
         }
         write(self.home.status, json.dumps(status), durable=False)

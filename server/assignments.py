@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ..errors import FoedusError
 from ..protos.messages import Assignment, Outcome, Phase, Release, Work
 from .federation import Federation
-from .history import ALIVE, Round, RoundState, Run, RunState, Verdict
+from .history import ALIVE, LEFT_OUT, Round, RoundState, Run, RunState, Verdict
 
 RECENT_RUNS = 20
 
@@ -53,7 +53,12 @@ def settled(fed: Federation, site: str) -> Iterator[Release]:
     for run in fed.records.recent_runs(RECENT_RUNS):
         done = _rounds_done(fed, run)
         if done and fed.records.took_part(run.id, site):
-            yield Release(Work(run.id, done, Phase.TRAIN), Outcome.COUNTED)
+            work = Work(run.id, done, Phase.TRAIN)
+            part = fed.records.participation(work, site)
+            if part is not None and part.code == LEFT_OUT:
+                yield Release(work, Outcome.REJECTED, part.reason)
+            else:
+                yield Release(work, Outcome.COUNTED)
 
 
 def _rounds_done(fed: Federation, run: Run) -> int:
