@@ -36,6 +36,7 @@ from .authority import Authority, is_loopback
 from .blobs import Blobs, Inbox
 from .collector import Collector
 from .config import ServerConfig, ServerHome
+from .exclusion import suspend_distrusted
 from .federation import Federation
 from .feed import Feed
 from .gauges import metrics_page
@@ -156,6 +157,7 @@ async def _serving(home: ServerHome, fed: Federation) -> AsyncIterator[Server]:
     web_port = _start_pages(pages, config.web)
     await grpc_server.start()
     server = Server(fed, runs, port, web_port, draining)
+    suspend_distrusted(fed)
     runs.recover()
     await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
     ready = True

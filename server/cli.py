@@ -178,7 +178,7 @@ def sites() -> None:
 @operator_option
 @json_option
 def sites_ls(operator: Path, as_json: bool) -> None:
-    """Every member: state, key to compare by telephone, certificate, what it is doing."""
+    """Every member: state, key to compare by telephone, certificate, what it is doing, how often it was rejected."""
     from ..protos.v1 import operations_pb2
 
     reply = ask_server(operator, lambda stub: stub.ListSites(operations_pb2.ListSitesRequest()))
@@ -194,10 +194,22 @@ def sites_ls(operator: Path, as_json: bool) -> None:
             moment(s.certificate_expires_unix_seconds),
             ", ".join(s.tasks),
             s.working_on,
+            f"{s.rejection_rate:.2f} of {s.rounds_judged}" if s.rounds_judged else "",
         )
         for s in reply.sites
     ]
-    headings = ("NAME", "ROLE", "STATE", "CONNECTED", "KEY", "LAST SEEN", "CERTIFICATE UNTIL", "TASKS", "WORKING ON")
+    headings = (
+        "NAME",
+        "ROLE",
+        "STATE",
+        "CONNECTED",
+        "KEY",
+        "LAST SEEN",
+        "CERTIFICATE UNTIL",
+        "TASKS",
+        "WORKING ON",
+        "REJECTED",
+    )
     emit(data, table(headings, rows), as_json=as_json)
 
 
@@ -244,6 +256,8 @@ def _site(site: Any) -> dict[str, Any]:
         "version": site.version,
         "clock_skew_seconds": site.clock_skew_seconds,
         "working_on": site.working_on,
+        "rejection_rate": site.rejection_rate,
+        "rounds_judged": site.rounds_judged,
     }
 
 

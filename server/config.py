@@ -10,7 +10,7 @@ from pydantic import Field, PositiveInt
 
 from ..configuration import Settings
 from ..files import lock_folder
-from ..plan import Name
+from ..plan import Decay, Name
 
 DAY_SECONDS = 86_400.0
 
@@ -29,6 +29,21 @@ class Limits(Settings):
     calls_per_second: Annotated[float, Field(gt=0)] = 50.0
     burst: PositiveInt = 200
     open_calls: PositiveInt = 100
+
+
+class Reputation(Settings):
+    """What is remembered of rejected updates, and how many of them are too many.
+
+    Attributes:
+        memory: after each round that judged a site, its rejection rate is ``memory`` times what it was,
+            plus 1 - ``memory`` if its update was rejected.
+        suspend_above: the server suspends a site whose rate exceeds this; unset, it suspends none.
+        after_rounds: so many rounds must have judged a site since it was last approved.
+    """
+
+    memory: Decay = 0.9
+    suspend_above: Annotated[float, Field(gt=0, lt=1)] | None = None
+    after_rounds: PositiveInt = 10
 
 
 class ServerConfig(Settings):
@@ -58,6 +73,7 @@ class ServerConfig(Settings):
     reflection: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     limits: Limits = Limits()
+    reputation: Reputation = Reputation()
 
 
 @dataclass(frozen=True, slots=True)

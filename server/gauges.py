@@ -27,6 +27,7 @@ async def observe_sites(fed: Federation) -> None:
     for site in sites:
         if site.state is MemberState.REVOKED:
             continue
+        fed.metrics.site_stands(site.name, fed.registry.standing(site.name).rejection_rate)
         session = fed.sessions.get(site.name)
         seen = session.last_seen if session is not None else site.last_seen
         if seen is not None:

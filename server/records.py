@@ -29,6 +29,7 @@ from .history import (
     run_from,
 )
 from .journal import append_event
+from .registry import judge_sites
 from .store import Store
 
 
@@ -222,14 +223,17 @@ class Records:
         aggregator_sha256: str | None,
         metrics: Mapping[str, float],
         judgements: Mapping[str, Judgement],
+        memory: float,
         evaluates: bool = True,
     ) -> Round:
         """Advance the run by one model: digests, metrics, what became of each update, and the event at once.
 
-        A round that is not to be evaluated is complete with that.
+        What became of it, and of those that were worthless on arrival, also counts in the standing of its
+        site, which keeps ``memory`` of what it was. A round that is not to be evaluated is complete with that.
+        A round that is committed already stays as it is.
         """
         with self._store.transaction(f"committing round {number} of run {run}") as db:
-            db.execute(
+            changed = db.execute(
                 "UPDATE rounds SET state = ?, model_sha256 = ?, optimizer_sha256 = ?, aggregator_sha256 = ?, "
                 "training_metrics = ?, finished = ? WHERE run = ? AND number = ? AND state = 'closed'",
                 (
@@ -242,29 +246,32 @@ class Records:
                     run,
                     number,
                 ),
-            )
-            self._judge(db, run, judgements)
-            self._event(
-                db,
-                "round_committed",
-                run=run,
-                round=number,
-                model=model_sha256,
-                weights={site: judged.weight for site, judged in judgements.items()},
-                left_out=sorted(site for site, judged in judgements.items() if judged.reason),
-            )
+            ).rowcount
+            if changed:
+                self._judge(db, run, judgements)
+                against = {site: bool(judged.reason) for site, judged in judgements.items()}
+                judge_sites(db, against | dict.fromkeys(self.worthless(run, number), True), memory)
+                self._event(
+                    db,
+                    "round_committed",
+                    run=run,
+                    round=number,
+                    model=model_sha256,
+                    weights={site: judged.weight for site, judged in judgements.items()},
+                    left_out={site: judged.score for site, judged in judgements.items() if judged.reason},
+                )
         return self._existing_round(run, number)
 
-    def num_worthless(self, run: str, number: int) -> int:
-        """How many sites sent an update in a round whose values were refused on arrival."""
+    def worthless(self, run: str, number: int) -> list[str]:
+        """The sites that sent an update in a round whose values were refused on arrival."""
         rows = self._store.query(
-            "SELECT count(*) AS number FROM participations WHERE run = ? AND round = ? AND phase = 'train' "
-            "AND verdict = 'rejected' AND code = ?",
+            "SELECT site FROM participations WHERE run = ? AND round = ? AND phase = 'train' "
+            "AND verdict = 'rejected' AND code = ? ORDER BY site",
             run,
             number,
             InvalidUpdate.__name__,
         )
-        return int(rows[0]["number"])
+        return [row["site"] for row in rows]
 
     def ask_evaluation(self, run: str, number: int, cohort: Iterable[str]) -> None:
         """Record who is asked to evaluate a round's model."""

@@ -7,6 +7,7 @@ certificates stay refused because a member is known by its key.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -40,6 +41,18 @@ class Member:
     origin: str
     certificate_expires: float | None
     last_seen: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the rounds since a site was last approved have made of its updates.
+
+    ``rejection_rate`` is the exponentially weighted share of them that were rejected, ``rounds_judged``
+    how many rounds it rests on.
+    """
+
+    rejection_rate: float = 0.0
+    rounds_judged: int = 0
 
 
 _CHANGES = {
@@ -159,8 +172,28 @@ class Registry:
             )
         return member
 
-    def change(self, role: str, name: str, action: str) -> Member:
+    def standing(self, site: str) -> Standing:
+        """A site's standing; that of a site which no round has judged is 0 of 0."""
+        rows = self._store.query(
+            "SELECT rejection_rate, rounds_judged FROM members WHERE role = 'site' AND name = ?", site
+        )
+        return Standing(**rows[0]) if rows else Standing()
+
+    def distrusted(self, above: float, after_rounds: int) -> dict[str, Standing]:
+        """The active sites whose rejection rate exceeds ``above`` after at least ``after_rounds`` rounds."""
+        rows = self._store.query(
+            "SELECT name, rejection_rate, rounds_judged FROM members WHERE role = 'site' AND state = 'active' "
+            "AND rejection_rate > ? AND rounds_judged >= ? ORDER BY name",
+            above,
+            after_rounds,
+        )
+        return {row["name"]: Standing(row["rejection_rate"], row["rounds_judged"]) for row in rows}
+
+    def change(self, role: str, name: str, action: str, reason: str = "") -> Member:
         """Approve, suspend or revoke a member; what it is already, it stays, so that asking again is harmless.
+
+        Whoever is approved begins anew: no earlier round is held against it. ``reason`` is journalled,
+        where the server acts of its own accord.
 
         Raises:
             NotFound: no such member.
@@ -176,7 +209,11 @@ class Registry:
             raise RunStateError(f"{role} {name!r} is {member.state}, so it cannot be made {to}")
         with self._store.transaction(f"making {name} {to}") as db:
             db.execute("UPDATE members SET state = ? WHERE role = ? AND name = ?", (to, role, name))
-            self._event(db, f"{role}_{to}", name=name)
+            if to is MemberState.ACTIVE:
+                db.execute(
+                    "UPDATE members SET rejection_rate = 0, rounds_judged = 0 WHERE role = ? AND name = ?", (role, name)
+                )
+            self._event(db, f"{role}_{to}", name=name, **({"reason": reason} if reason else {}))
         return self.member(role, name)
 
     def authorise(self, identity: Identity, key_sha256: str) -> None:
@@ -207,7 +244,8 @@ class Registry:
         """Record a member made on the server itself (its first operator)."""
         with self._store.transaction(f"adding {name}") as db:
             db.execute(
-                "INSERT OR REPLACE INTO members VALUES (?, ?, 'active', '', ?, 'this machine', ?, NULL)",
+                "INSERT OR REPLACE INTO members (name, role, state, request_pem, key_sha256, origin, "
+                "certificate_expires) VALUES (?, ?, 'active', '', ?, 'this machine', ?)",
                 (name, role, key_sha256, expires),
             )
             self._event(db, f"{role}_added", name=name, key=key_sha256)
@@ -232,6 +270,15 @@ class Registry:
     def _event(self, db: sqlite3.Connection, event: str, /, **fields: object) -> None:
         self._known.clear()
         append_event(db, self._clock.now(), event, fields)
+
+
+def judge_sites(db: sqlite3.Connection, rejected: Mapping[str, bool], memory: float) -> None:
+    """Let a round count in the standing of each site that it judged, inside the transaction that commits it."""
+    db.executemany(
+        "UPDATE members SET rejection_rate = ? * rejection_rate + ?, rounds_judged = rounds_judged + 1 "
+        "WHERE role = 'site' AND name = ?",
+        [(memory, (1 - memory) * against, site) for site, against in rejected.items()],
+    )
 
 
 def _member(row: sqlite3.Row) -> Member:

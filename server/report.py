@@ -9,8 +9,10 @@ import jinja2
 
 from .. import __version__
 from ..output import moment
+from .score_map import score_map
 
 WIDTH, HEIGHT = 640, 200
+CELL = 14
 
 
 def render(run: Mapping[str, Any]) -> str:
@@ -38,6 +40,9 @@ def render(run: Mapping[str, Any]) -> str:
             for p in r["participations"]
             if p["verdict"] not in ("accepted", "asked")
         ],
+        scores=score_map(run["rounds"]),
+        across=min(CELL, WIDTH / max(1, len(run["rounds"]))),
+        cell=CELL,
         version=__version__,
         width=WIDTH,
         height=HEIGHT,

@@ -86,12 +86,7 @@ def show(id: str, operator: Path, as_json: bool) -> None:
                     sum(p.phase == 1 and p.verdict == "accepted" for p in r.participations),
                     numbers(dict(r.training_metrics)),
                     numbers(dict(r.evaluation_metrics)),
-                    "; ".join(
-                        f"{p.site} {p.verdict}"
-                        + (f" ({': '.join(filter(None, (p.code, p.reason)))})" if p.reason else "")
-                        for p in r.participations
-                        if p.verdict not in ("accepted", "asked")
-                    ),
+                    _not_counted(r),
                 )
                 for r in found.rounds
             ],
@@ -186,6 +181,20 @@ def _follow(operator: Path, id: str, as_json: bool) -> None:
         )
 
 
+def _not_counted(round: Any) -> str:
+    """Who of a round was not counted and why, with the score that the rule gave it beside the worst that counted."""
+    counted = [p.score for p in round.participations if p.verdict == "accepted" and p.HasField("score")]
+    told = []
+    for p in round.participations:
+        if p.verdict in ("accepted", "asked"):
+            continue
+        why = [": ".join(filter(None, (p.code, p.reason)))] if p.reason else []
+        if p.HasField("score"):
+            why.append(f"score {p.score:.3g}" + (f", counted up to {max(counted):.3g}" if counted else ""))
+        told.append(f"{p.site} {p.verdict}" + (f" ({'; '.join(why)})" if why else ""))
+    return "; ".join(told)
+
+
 def _line(event: Any) -> str:
     parts = [
         moment(event.unix_seconds),
@@ -239,6 +248,8 @@ def details(found: Any) -> dict[str, Any]:
                         "reason": p.reason,
                         "num_examples": p.num_examples,
                         "metrics": dict(p.metrics),
+                        "weight": p.weight if p.HasField("weight") else None,
+                        "score": p.score if p.HasField("score") else None,
                     }
                     for p in r.participations
                 ],

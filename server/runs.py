@@ -164,7 +164,8 @@ class Runs:
         committed = round.state in (RoundState.COMMITTED, RoundState.EVALUATED)
         model = round.model_sha256 if committed else round.base_sha256
         optimizer = round.optimizer_sha256 if committed else round.base_optimizer_sha256
-        return [sha256 for sha256 in (model, optimizer) if sha256]
+        aggregator = round.aggregator_sha256 if committed else round.base_aggregator_sha256
+        return [sha256 for sha256 in (model, optimizer, aggregator) if sha256]
 
     def _require_intact(self, models: list[str]) -> None:
         for sha256 in models:

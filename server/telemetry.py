@@ -40,8 +40,10 @@ class Metrics:
         round_duration: seconds from when a round was due until it was evaluated or failed; waiting for sites counts.
         round_phase_duration: seconds of one phase of it, by phase.
         updates: what became of the updates asked for, by verdict and error code ("" if none).
+        updates_left_out: updates that were accepted and that the rule then left out, by aggregator.
         update_bytes: model and update bytes moved, by direction as a site sees it.
         sites: sites by state; connected ones are counted again under "connected".
+        site_rejection_rate: exponentially weighted share of the rounds that rejected a site's update.
         site_last_seen: Unix time of a site's last sign of life.
         certificate_expiry: Unix time at which a site's certificate ends.
         rpc_duration: seconds per call, by method. ``Session/Open`` lasts as long as a site is connected.
@@ -53,8 +55,10 @@ class Metrics:
     round_duration: Histogram
     round_phase_duration: Histogram
     updates: Counter
+    updates_left_out: Counter
     update_bytes: Counter
     sites: Gauge
+    site_rejection_rate: Gauge
     site_last_seen: Gauge
     certificate_expiry: Gauge
     rpc_duration: Histogram
@@ -73,6 +77,10 @@ class Metrics:
         """Count what became of one update; ``code`` is the error class that a refusal names."""
         self.updates.labels(verdict, code if not code or code in error_classes() else OTHER).inc()
 
+    def left_out(self, aggregator: str, number: int) -> None:
+        """Count the updates that a round's rule left out; which rules there are, the installed packages say."""
+        self.updates_left_out.labels(aggregator).inc(number)
+
     def bytes_moved(self, direction: str, num_bytes: int) -> None:
         """Count bytes that went "down" to a site or came "up" from it."""
         self.update_bytes.labels(direction).inc(num_bytes)
@@ -84,6 +92,10 @@ class Metrics:
         for state in SITE_STATES:
             self.sites.labels(state).set(tally[state])
 
+    def site_stands(self, site: str, rejection_rate: float) -> None:
+        """Set how often an enrolled site's updates have been rejected."""
+        self.site_rejection_rate.labels(site).set(rejection_rate)
+
     def site_seen(self, site: str, now: float) -> None:
         """Record a sign of life from an enrolled site."""
         self.site_last_seen.labels(site).set(now)
@@ -94,7 +106,7 @@ class Metrics:
 
     def site_gone(self, site: str) -> None:
         """Forget a site that was revoked, so that no alert rings for it for ever."""
-        for gauge in (self.site_last_seen, self.certificate_expiry):
+        for gauge in (self.site_rejection_rate, self.site_last_seen, self.certificate_expiry):
             gauge.remove_by_labels({"site": site})
 
     def rpc_ended(self, method: str, seconds: float) -> None:
@@ -132,10 +144,19 @@ def new_metrics(version: str) -> Metrics:
             ["verdict", "reason"],
             registry=registry,
         ),
+        updates_left_out=Counter(
+            "foedus_updates_left_out_total", "Updates that the rule left out.", ["aggregator"], registry=registry
+        ),
         update_bytes=Counter(
             "foedus_update_bytes_total", "Model and update bytes moved.", ["direction"], registry=registry
         ),
         sites=Gauge("foedus_sites", "Sites by state.", ["state"], registry=registry),
+        site_rejection_rate=Gauge(
+            "foedus_site_rejection_rate",
+            "The weighted share of the rounds that rejected a site's update.",
+            ["site"],
+            registry=registry,
+        ),
         site_last_seen=Gauge(
             "foedus_site_last_seen_timestamp_seconds", "A site's last sign of life.", ["site"], registry=registry
         ),

@@ -10,7 +10,7 @@ from ..protos.wire import PHASES
 from .federation import Federation
 from .feed import Happening
 from .history import Participation, Round, Run, RunState
-from .registry import Member
+from .registry import Member, Standing
 
 # Of one message: with metrics and reasons of the greatest size they are half of what a message may hold.
 MAX_PARTICIPATIONS = 100
@@ -59,6 +59,7 @@ def happening(fed: Federation, record: Run, happened: Happening) -> operations_p
 def member(fed: Federation, record: Member) -> operations_pb2.Site:
     """A member, with what its live session adds."""
     session = fed.sessions.get(record.name) if record.role == "site" else None
+    standing = fed.registry.standing(record.name) if record.role == "site" else Standing()
     message = operations_pb2.Site(
         name=record.name,
         role=record.role,
@@ -68,6 +69,8 @@ def member(fed: Federation, record: Member) -> operations_pb2.Site:
         last_seen_unix_seconds=record.last_seen or 0.0,
         certificate_expires_unix_seconds=record.certificate_expires or 0.0,
         connected=session is not None,
+        rejection_rate=standing.rejection_rate,
+        rounds_judged=standing.rounds_judged,
     )
     if session is not None:
         message.last_seen_unix_seconds = session.last_seen
@@ -101,4 +104,6 @@ def _participation(part: Participation) -> operations_pb2.Participation:
         reason=part.reason,
         num_examples=part.num_examples,
         metrics=dict(part.metrics),
+        weight=part.weight,
+        score=part.score,
     )

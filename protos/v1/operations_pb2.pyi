@@ -103,7 +103,7 @@ class Round(_message.Message):
     def __init__(self, number: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., model_sha256: _Optional[str] = ..., started_unix_seconds: _Optional[float] = ..., finished_unix_seconds: _Optional[float] = ..., training_metrics: _Optional[_Mapping[str, float]] = ..., evaluation_metrics: _Optional[_Mapping[str, float]] = ..., participations: _Optional[_Iterable[_Union[Participation, _Mapping]]] = ...) -> None: ...
 
 class Participation(_message.Message):
-    __slots__ = ("site", "phase", "verdict", "code", "reason", "num_examples", "metrics")
+    __slots__ = ("site", "phase", "verdict", "code", "reason", "num_examples", "metrics", "weight", "score")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -118,6 +118,8 @@ class Participation(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     NUM_EXAMPLES_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
     site: str
     phase: _common_pb2.Phase
     verdict: str
@@ -125,7 +127,9 @@ class Participation(_message.Message):
     reason: str
     num_examples: int
     metrics: _containers.ScalarMap[str, float]
-    def __init__(self, site: _Optional[str] = ..., phase: _Optional[_Union[_common_pb2.Phase, str]] = ..., verdict: _Optional[str] = ..., code: _Optional[str] = ..., reason: _Optional[str] = ..., num_examples: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    weight: float
+    score: float
+    def __init__(self, site: _Optional[str] = ..., phase: _Optional[_Union[_common_pb2.Phase, str]] = ..., verdict: _Optional[str] = ..., code: _Optional[str] = ..., reason: _Optional[str] = ..., num_examples: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., weight: _Optional[float] = ..., score: _Optional[float] = ...) -> None: ...
 
 class RunEvent(_message.Message):
     __slots__ = ("unix_seconds", "name", "run", "round", "site", "detail", "metrics")
@@ -199,7 +203,7 @@ class ListSitesReply(_message.Message):
     def __init__(self, sites: _Optional[_Iterable[_Union[Site, _Mapping]]] = ...) -> None: ...
 
 class Site(_message.Message):
-    __slots__ = ("name", "role", "state", "key_sha256", "origin", "last_seen_unix_seconds", "certificate_expires_unix_seconds", "connected", "tasks", "version", "clock_skew_seconds", "working_on")
+    __slots__ = ("name", "role", "state", "key_sha256", "origin", "last_seen_unix_seconds", "certificate_expires_unix_seconds", "connected", "tasks", "version", "clock_skew_seconds", "working_on", "rejection_rate", "rounds_judged")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +216,8 @@ class Site(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLOCK_SKEW_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WORKING_ON_FIELD_NUMBER: _ClassVar[int]
+    REJECTION_RATE_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_JUDGED_FIELD_NUMBER: _ClassVar[int]
     name: str
     role: str
     state: str
@@ -224,7 +230,9 @@ class Site(_message.Message):
     version: str
     clock_skew_seconds: float
     working_on: str
-    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., state: _Optional[str] = ..., key_sha256: _Optional[str] = ..., origin: _Optional[str] = ..., last_seen_unix_seconds: _Optional[float] = ..., certificate_expires_unix_seconds: _Optional[float] = ..., connected: bool = ..., tasks: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., clock_skew_seconds: _Optional[float] = ..., working_on: _Optional[str] = ...) -> None: ...
+    rejection_rate: float
+    rounds_judged: int
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., state: _Optional[str] = ..., key_sha256: _Optional[str] = ..., origin: _Optional[str] = ..., last_seen_unix_seconds: _Optional[float] = ..., certificate_expires_unix_seconds: _Optional[float] = ..., connected: bool = ..., tasks: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., clock_skew_seconds: _Optional[float] = ..., working_on: _Optional[str] = ..., rejection_rate: _Optional[float] = ..., rounds_judged: _Optional[int] = ...) -> None: ...
 
 class ChangeSiteRequest(_message.Message):
     __slots__ = ("name", "action", "role")

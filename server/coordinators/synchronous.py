@@ -19,6 +19,7 @@ from ...protos.messages import Outcome, Phase, Release, Work
 from ..aggregation import Step, aggregator_for, step_model
 from ..assignments import assignment
 from ..collection import Collection, Decision, State
+from ..exclusion import suspend_distrusted
 from ..federation import Federation
 from ..history import Judgement, Participation, Round, RoundState, Run, Verdict
 from ..judging import draw_seed, hear, judge, judgements
@@ -165,7 +166,8 @@ async def collect_updates(fed: Federation, run: Run, round: Round) -> Round:
 async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
     """Combine the accepted updates into the next model and record it, in one transaction."""
     parts = contributors(fed, run, round)
-    judged, step = await asyncio.to_thread(_step, fed, run, round, parts)
+    num_worthless = len(fed.records.worthless(run.id, round.number))
+    judged, step = await asyncio.to_thread(_step, fed, run, round, parts, num_worthless)
     # No await from here to the commit: no other run may tidy up a model that no record names yet.
     for written in (step.model, step.state, step.aggregator_state):
         if written is not None:
@@ -181,25 +183,26 @@ async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
             run.plan.aggregator.max_examples,
         ),
         judgements=judged,
+        memory=fed.config.reputation.memory,
         evaluates=run.plan.evaluation.due(round.number, run.plan.rounds),
     )
+    left_out = {site: judgement for site, judgement in sorted(judged.items()) if judgement.reason}
     for number, part in parts:
-        left_out = judged[part.site].reason
-        outcome = Outcome.REJECTED if left_out else Outcome.COUNTED
-        fed.sessions.send(part.site, Release(Work(run.id, number, Phase.TRAIN), outcome, left_out))
-        if left_out:
-            fed.metrics.update_decided(Verdict.REJECTED)
+        outcome = Outcome.REJECTED if part.site in left_out else Outcome.COUNTED
+        fed.sessions.send(part.site, Release(Work(run.id, number, Phase.TRAIN), outcome, judged[part.site].reason))
+    fed.metrics.left_out(run.plan.aggregator.name, len(left_out))
     fed.blobs.keep_only(fed.records.blobs_in_use())
     fed.inbox.forget_round(run.id, round.number - 1 if run.plan.cohort.late == "keep" else round.number)
-    left_out = _listed("left out: ", sorted(site for site, judgement in judged.items() if judgement.reason))
-    fed.feed.publish("round_committed", run=run.id, round=round.number, metrics=round.training_metrics, detail=left_out)
+    told = _listed("left out: ", [f"{site}{_scored(judgement)}" for site, judgement in left_out.items()])
+    fed.feed.publish("round_committed", run=run.id, round=round.number, metrics=round.training_metrics, detail=told)
+    suspend_distrusted(fed)
     if fed.blobs.path(step.model.sha256).stat().st_size > SMALL_BYTES:
         await asyncio.to_thread(give_back_memory)
     return round
 
 
 def _step(
-    fed: Federation, run: Run, round: Round, parts: list[tuple[int, Participation]]
+    fed: Federation, run: Run, round: Round, parts: list[tuple[int, Participation]], num_worthless: int
 ) -> tuple[dict[str, Judgement], Step]:
     plan, aggregator = run.plan.aggregator, aggregator_for(run.plan.aggregator)
     model = ModelFile.open(fed.blobs.path(round.base_sha256))
@@ -217,7 +220,7 @@ def _step(
         aggregator,
         hearing,
         [p.num_examples for _, p in parts if p.site in hearing.updates],
-        fed.records.num_worthless(run.id, round.number),
+        num_worthless,
         draw_seed(run.id, round.number, [p.sha256 or "" for _, p in parts]),
     )
     step = step_model(
@@ -320,6 +323,10 @@ def _shortfall(fed: Federation, round: Round, collection: Collection, decision: 
         + _listed("; silent: ", sorted(decision.silent))
         + _listed("; ", said)
     )
+
+
+def _scored(judgement: Judgement) -> str:
+    return "" if judgement.score is None else f" (score {judgement.score:.3g})"
 
 
 def _listed(before: str, items: list[str]) -> str:

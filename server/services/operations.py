@@ -19,7 +19,6 @@ from ...errors import (
     Draining,
     FoedusError,
     MessageTooLarge,
-    NotApproved,
     NotFound,
     ProtocolError,
     RunStateError,
@@ -33,10 +32,10 @@ from ...protos.v1 import common_pb2, operations_pb2, operations_pb2_grpc
 from ...protos.wire import digest
 from .. import views
 from ..access import Context, caller
-from ..assignments import unanswered
 from ..authority import Authority
+from ..exclusion import cut_off
 from ..federation import Federation
-from ..history import Run, RunState, Verdict
+from ..history import Run, RunState
 from ..judging import require_coherent
 from ..registry import MemberState
 from ..runs import Runs
@@ -234,14 +233,7 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         if role == "operator":
             return views.member(fed, member)
         if member.state in (MemberState.SUSPENDED, MemberState.REVOKED):
-            session = fed.sessions.get(member.name)
-            if session is not None:
-                session.end(f"the site was {member.state}")
-            # Nothing it was asked for and has not sent yet will be taken, not even from a stream that is open.
-            for work in unanswered(fed, member.name):
-                reason = f"the site was {member.state}"
-                fed.records.settle(work, member.name, Verdict.REJECTED, code=NotApproved.__name__, reason=reason)
-                fed.collector.settle(member.name, work, accepted=False)
+            cut_off(fed, member)
         if member.state is MemberState.REVOKED:
             fed.metrics.site_gone(member.name)
         return views.member(fed, member)
