@@ -21,6 +21,8 @@ def labels_by_metric() -> dict[str, set[str]]:
     metrics = new_metrics("0")
     metrics.phase_ended("collect", 1)
     metrics.update_decided("accepted")
+    metrics.left_out("krum", 1)
+    metrics.site_stands("a", 0.5)
     metrics.site_seen("a", 1)
     metrics.certificate_issued("a", 1)
     metrics.rpc_ended("x", 1)

@@ -21,12 +21,13 @@ def record(fed, run, sha256, rounds, sites):
     """Rounds with both phases and their participations, straight into the tables."""
     with fed.records._store.transaction("a test") as db:
         db.executemany(
-            "INSERT INTO rounds VALUES (?, ?, 'evaluated', '', 1, 1, 1, '[]', ?, NULL, 1.0, 2.0, ?, NULL, '{}', '{}')",
+            "INSERT INTO rounds VALUES "
+            "(?, ?, 'evaluated', '', 1, 1, 1, '[]', ?, NULL, 1.0, 2.0, ?, NULL, '{}', '{}', NULL, NULL)",
             [(run, number, sha256, sha256 if number < rounds else None) for number in range(1, rounds + 1)],
         )
         metrics = json.dumps({"loss": 0.5, "accuracy": 0.25})
         db.executemany(
-            "INSERT INTO participations VALUES (?, ?, ?, ?, 'refused', 'SiteVeto', ?, 7, 0, NULL, ?)",
+            "INSERT INTO participations VALUES (?, ?, ?, ?, 'refused', 'SiteVeto', ?, 7, 0, NULL, ?, NULL, NULL)",
             [
                 (run, number, phase, f"site-{site}", REASON, metrics)
                 for number in range(1, rounds + 1)

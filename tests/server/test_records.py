@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import pytest
 from foedus.clock import ManualClock
 from foedus.errors import NotFound, RunStateError
 from foedus.protos.messages import Phase, UploadHeader, Work
-from foedus.server.history import ALIVE, RoundState, RunState, Verdict
+from foedus.server.history import ALIVE, Judgement, RoundState, RunState, Verdict
 from foedus.server.journal import verify_journal
 from foedus.server.records import Records
+from foedus.server.registry import Registry
 from foedus.server.store import Store
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -112,8 +114,18 @@ def opened(records, cohort=("a", "b")):
         quorum=1,
         base_sha256=run.initial_sha256,
         base_optimizer_sha256=None,
+        base_aggregator_sha256=None,
     )
     return run, Work(run.id, 1, Phase.TRAIN)
+
+
+COUNTED = Judgement(1, weight=0.5, score=1.5)
+LEFT = Judgement(1, weight=0.0, score=9.5, reason="krum left it out")
+
+
+def commit(records, run, **changes):
+    values = {"model_sha256": "11" * 32, "optimizer_sha256": None, "aggregator_sha256": None, "metrics": {}}
+    return records.commit_round(run.id, 1, **{**values, "judgements": {}, "memory": 0.9, **changes})
 
 
 def header(run):
@@ -123,23 +135,17 @@ def header(run):
 def test_a_round_moves_forwards_only(records):
     run, work = opened(records)
     records.settle(work, "a", Verdict.ACCEPTED, upload=header(run))
-    assert (
-        records.commit_round(
-            run.id, 1, model_sha256="11" * 32, optimizer_sha256=None, metrics={}, contributors={}
-        ).state
-        is RoundState.COLLECTING
-    )  # not closed: nothing is committed
+    assert commit(records, run).state is RoundState.COLLECTING  # not closed: nothing is committed
     assert records.close_round(run.id, 1, absent={"a": "silent", "b": "silent"}).state is RoundState.CLOSED
     assert {p.site: p.verdict for p in records.participations(run.id, 1, Phase.TRAIN)} == {
         "a": "accepted",  # an answer that is in is never made absent
         "b": "absent",
     }
-    committed = records.commit_round(
-        run.id, 1, model_sha256="11" * 32, optimizer_sha256=None, metrics={"loss": 0.5}, contributors={"a": 1.0}
-    )
+    committed = commit(records, run, metrics={"loss": 0.5}, judgements={"a": COUNTED})
     assert (committed.state, committed.model_sha256) == (RoundState.COMMITTED, "11" * 32)
-    again = records.commit_round(run.id, 1, model_sha256="22" * 32, optimizer_sha256=None, metrics={}, contributors={})
+    again = commit(records, run, model_sha256="22" * 32, judgements={"a": LEFT})
     assert (again.model_sha256, again.training_metrics) == ("11" * 32, {"loss": 0.5})
+    assert records.participation(work, "a").verdict is Verdict.ACCEPTED
     assert records.close_round(run.id, 1, absent={}).state is RoundState.COMMITTED
     done = records.finish_evaluation(run.id, 1, metrics={"auc": 1.0}, absent={}, best=("11" * 32, 1.0))
     assert done.state is RoundState.EVALUATED
@@ -160,6 +166,7 @@ def test_another_attempt_keeps_what_was_accepted(records):
         quorum=2,
         base_sha256="ignored",
         base_optimizer_sha256=None,
+        base_aggregator_sha256=None,
     )
     assert (round.attempt, round.reason, round.base_sha256) == (2, "", SHA)
     assert round.available == {"b", "c"}
@@ -174,5 +181,81 @@ def test_models_in_use(records):
     run, _ = opened(records)
     assert records.blobs_in_use() == {SHA}
     records.close_round(run.id, 1, absent={"a": "silent", "b": "silent"})
-    records.commit_round(run.id, 1, model_sha256="11" * 32, optimizer_sha256="22" * 32, metrics={}, contributors={})
-    assert records.blobs_in_use() == {SHA, "11" * 32, "22" * 32}
+    commit(records, run, optimizer_sha256="22" * 32, aggregator_sha256="33" * 32)
+    assert records.blobs_in_use() == {SHA, "11" * 32, "22" * 32, "33" * 32}
+
+
+def test_what_became_of_each_update(records):
+    run, work = opened(records, ("a", "b", "c"))
+    for site in ("a", "b", "c"):
+        records.settle(work, site, Verdict.ACCEPTED, upload=header(run))
+    records.close_round(run.id, 1, absent={})
+    scoreless = Judgement(1, weight=None, score=None)
+    commit(records, run, judgements={"a": COUNTED, "b": LEFT, "c": scoreless})
+    a, b, c = records.participations(run.id, 1, Phase.TRAIN)
+    assert (a.verdict, a.code, a.weight, a.score) == ("accepted", "", 0.5, 1.5)
+    assert (b.verdict, b.code, b.reason, b.weight, b.score) == ("rejected", "LeftOut", "krum left it out", 0.0, 9.5)
+    assert (c.verdict, c.weight, c.score) == ("accepted", None, None)
+    assert b.sha256 == header(run).sha256  # what was received is still known
+    fields = json.loads(records._store.query("SELECT fields FROM events WHERE name = 'round_committed'")[0]["fields"])
+    assert fields["left_out"] == {"b": 9.5}
+    assert fields["weights"] == {"a": 0.5, "b": 0.0, "c": None}
+
+
+def standings(records):
+    registry = Registry(records._store, ManualClock())
+    return {name: (s.rejection_rate, s.rounds_judged) for name in "abcd" for s in [registry.standing(name)]}
+
+
+def judged(records, verdicts, judgements, memory=0.5):
+    """A round of a run of its own, in which the sites get these verdicts before it is committed."""
+    run, work = opened(records, tuple(verdicts))
+    for site, (verdict, code) in verdicts.items():
+        upload = header(run) if verdict is Verdict.ACCEPTED else None
+        records.settle(work, site, verdict, code=code, upload=upload)
+    records.close_round(run.id, 1, absent={})
+    for _ in range(2):  # a restart may come between the commit and whoever waits for it: nothing counts twice
+        commit(records, run, judgements=judgements, memory=memory)
+    return run
+
+
+def test_a_round_counts_once_in_each_sites_standing(records):
+    registry = Registry(records._store, ManualClock())
+    for site in "abcd":
+        registry.add(site, "site", key_sha256="1" * 64, expires=9e9)
+    registry.add("b", "operator", key_sha256="1" * 64, expires=9e9)  # a namesake
+    verdicts = {
+        "a": (Verdict.ACCEPTED, ""),
+        "b": (Verdict.ACCEPTED, ""),
+        "c": (Verdict.REJECTED, "InvalidUpdate"),
+        "d": (Verdict.REFUSED, "SiteVeto"),
+    }
+    judged(records, verdicts, {"a": COUNTED, "b": LEFT})
+    assert standings(records) == {"a": (0.0, 1), "b": (0.5, 1), "c": (0.5, 1), "d": (0.0, 0)}
+    judged(records, {**verdicts, "c": (Verdict.REJECTED, "LayoutMismatch")}, {"a": COUNTED, "b": LEFT})
+    assert standings(records) == {"a": (0.0, 2), "b": (0.75, 2), "c": (0.5, 1), "d": (0.0, 0)}
+    judged(records, {"b": (Verdict.ACCEPTED, "")}, {"b": COUNTED})
+    assert standings(records)["b"] == (0.375, 3)
+    # One whose update is worthless, and whose late one of the round before counts: what is bad stands.
+    judged(records, {"c": (Verdict.REJECTED, "InvalidUpdate")}, {"c": COUNTED})
+    assert standings(records)["c"] == (0.75, 2)
+    assert (
+        records._store.query("SELECT max(rounds_judged) AS most FROM members WHERE role = 'operator'")[0]["most"] == 0
+    )
+
+
+@given(st.lists(st.booleans(), max_size=12), st.floats(0, 0.99))
+@settings(max_examples=20)
+def test_the_rejection_rate_is_exponentially_weighted(rejected, memory):
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "foedus.db")
+        records = Records(store, ManualClock())
+        Registry(store, ManualClock()).add("a", "site", key_sha256="1" * 64, expires=9e9)
+        for against in rejected:
+            judged(records, {"a": (Verdict.ACCEPTED, "")}, {"a": LEFT if against else COUNTED}, memory)
+        ages = range(len(rejected) - 1, -1, -1)
+        expected = sum((1 - memory) * memory**age for age, against in zip(ages, rejected, strict=True) if against)
+        rate, rounds = standings(records)["a"]
+        assert rate == pytest.approx(expected, abs=1e-12)
+        assert rounds == len(rejected)
+        store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import json
 
 import pytest
 from foedus.clock import ManualClock
@@ -10,7 +11,7 @@ from foedus.errors import AccessDenied, NotApproved, NotFound, RunStateError, To
 from foedus.privacy.identity import Identity
 from foedus.privacy.secrets import Secret, new_token
 from foedus.server.journal import verify_journal
-from foedus.server.registry import MemberState, Registry
+from foedus.server.registry import MemberState, Registry, Standing, judge_sites
 from foedus.server.store import Store
 
 KEY, OTHER = "1" * 64, "2" * 64
@@ -227,3 +228,56 @@ def test_every_change_is_in_the_journal(registry, store):
     names = [row["name"] for row in store.query("SELECT name FROM events ORDER BY seq")]
     assert names == ["site_invited", "site_joined", "site_suspended", "site_revoked"]
     assert verify_journal(store)[0] == 4
+
+
+def judge(registry, store, rejected, times=1, name="berlin"):
+    for _ in range(times):
+        with store.transaction("a test") as db:
+            judge_sites(db, {name: rejected}, memory=0.5)
+    return registry.standing(name)
+
+
+def test_a_standing(registry, store):
+    assert registry.standing("nobody") == Standing(0.0, 0)
+    redeem(registry, invite(registry))
+    assert registry.standing("berlin") == Standing(0.0, 0)
+    assert judge(registry, store, True, times=2) == Standing(0.75, 2)
+    assert judge(registry, store, False) == Standing(0.375, 3)
+
+
+def test_whoever_is_approved_begins_anew(registry, store):
+    redeem(registry, invite(registry))
+    judge(registry, store, True, times=3)
+    registry.change("site", "berlin", "approve")  # it is active: that changes nothing
+    assert registry.standing("berlin") == Standing(0.875, 3)
+    registry.change("site", "berlin", "suspend")
+    assert registry.standing("berlin") == Standing(0.875, 3)
+    registry.change("site", "berlin", "approve")
+    assert registry.standing("berlin") == Standing(0.0, 0)
+
+
+def test_a_new_member_of_an_old_name_begins_anew(registry, store):
+    redeem(registry, invite(registry))
+    judge(registry, store, True)
+    registry.change("site", "berlin", "revoke")
+    redeem(registry, invite(registry), OTHER)
+    assert registry.standing("berlin") == Standing(0.0, 0)
+
+
+def test_who_is_distrusted(registry, store):
+    for name, rounds in (("paris", 1), ("berlin", 2), ("oslo", 2), ("rome", 2)):
+        redeem(registry, invite(registry, name))
+        judge(registry, store, name != "rome", rounds, name)
+    registry.change("site", "oslo", "suspend")
+    assert registry.distrusted(0.4, 2) == {"berlin": Standing(0.75, 2)}
+    assert list(registry.distrusted(0.4, 1)) == ["berlin", "paris"]
+    assert registry.distrusted(0.75, 1) == {}  # to exceed is more than to reach
+
+
+def test_the_reason_of_a_suspension_is_journalled(registry, store):
+    redeem(registry, invite(registry))
+    registry.change("site", "berlin", "suspend", "its rejection rate is 0.9")
+    registry.change("site", "berlin", "approve")
+    (first, second) = [json.loads(r["fields"]) for r in store.query("SELECT fields FROM events ORDER BY seq")][-2:]
+    assert first == {"name": "berlin", "reason": "its rejection rate is 0.9"}
+    assert second == {"name": "berlin"}

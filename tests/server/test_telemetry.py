@@ -14,8 +14,10 @@ NAMES = {
     "foedus_round_duration_seconds": set(),
     "foedus_round_phase_duration_seconds": {"phase"},
     "foedus_updates_total": {"verdict", "reason"},
+    "foedus_updates_left_out_total": {"aggregator"},
     "foedus_update_bytes_total": {"direction"},
     "foedus_sites": {"state"},
+    "foedus_site_rejection_rate": {"site"},
     "foedus_site_last_seen_timestamp_seconds": {"site"},
     "foedus_certificate_expiry_timestamp_seconds": {"site"},
     "foedus_rpc_duration_seconds": {"method"},
@@ -41,6 +43,8 @@ def test_the_public_names_and_labels(metrics: Metrics) -> None:
     metrics.round_ended("committed", 1)
     metrics.phase_ended("collect", 1)
     metrics.update_decided("accepted")
+    metrics.left_out("krum", 1)
+    metrics.site_stands("a", 0.5)
     metrics.site_seen("a", 1)
     metrics.certificate_issued("a", 1)
     metrics.rpc_ended("/foedus.v1.Session/Open", 1)
@@ -77,6 +81,15 @@ def test_updates_carry_a_verdict_and_a_known_reason(metrics: Metrics) -> None:
     assert value(metrics, "foedus_updates_total", verdict="refused", reason="other") == 1
 
 
+def test_what_a_rule_left_out_was_accepted_before(metrics: Metrics) -> None:
+    metrics.update_decided("accepted")
+    metrics.left_out("krum", 0)
+    assert value(metrics, "foedus_updates_left_out_total", aggregator="krum") == 0
+    metrics.left_out("krum", 3)
+    assert value(metrics, "foedus_updates_left_out_total", aggregator="krum") == 3
+    assert value(metrics, "foedus_updates_total", verdict="accepted", reason="") == 1
+
+
 def test_bytes(metrics: Metrics) -> None:
     metrics.bytes_moved("down", 100)
     metrics.bytes_moved("down", 11)
@@ -94,10 +107,13 @@ def test_sites_by_state_fall_back_to_zero(metrics: Metrics) -> None:
 
 def test_a_site_that_is_gone_leaves_no_series(metrics: Metrics) -> None:
     for site in ("a", "b"):
+        metrics.site_stands(site, 0.25)
         metrics.site_seen(site, 5)
         metrics.certificate_issued(site, 9)
     metrics.site_gone("a")
     metrics.site_gone("never-seen")
+    assert value(metrics, "foedus_site_rejection_rate", site="a") is None
+    assert value(metrics, "foedus_site_rejection_rate", site="b") == 0.25
     assert value(metrics, "foedus_site_last_seen_timestamp_seconds", site="a") is None
     assert value(metrics, "foedus_certificate_expiry_timestamp_seconds", site="a") is None
     assert value(metrics, "foedus_site_last_seen_timestamp_seconds", site="b") == 5
