@@ -28,5 +28,10 @@ def require_parameters(what: str, make: Callable[..., Any], parameters: Mapping[
         signature.bind(**parameters)
     except TypeError as error:
         unknown = [key for key in parameters if key not in signature.parameters]
-        hint = nearest(unknown[0], signature.parameters) if unknown else ""
+        missing = [
+            key
+            for key, parameter in signature.parameters.items()
+            if parameter.default is parameter.empty and key not in parameters
+        ]
+        hint = nearest(unknown[0], signature.parameters) if unknown else f"set {' and '.join(missing)}"
         raise ConfigError(f"{what}: {error}", hint=hint) from None
