@@ -11,7 +11,8 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints
 .DELETE_ON_ERROR:
 
 help:
-	@echo 'make demo    four hospitals train one model here; DEMO_JSON=FILE also writes the result as JSON'
+	@echo 'make demo    four hospitals train one model here; DEMO_JSON=FILE also writes the result as JSON;'
+	@echo '             ATTACK=ipm lets a malicious site take part, AGGREGATOR=multi-krum holds against it'
 	@echo 'make test    the tests; ARGS="-k layout" chooses some'
 	@echo 'make check   format, lint, types, import rules, generated code'
 	@echo 'make bench   every benchmark, one JSON object each'
@@ -19,7 +20,7 @@ help:
 	@echo 'make wheel   dist/foedus-*.whl'
 	@echo 'make clean   remove everything that was built'
 
-# The command reads DEMO_JSON from the environment; `make demo DEMO_JSON=…` exports it too.
+# The command reads DEMO_JSON, ATTACK and AGGREGATOR from the environment; `make demo ATTACK=…` exports them too.
 demo: $(VENV)/.installed-demo
 	$(BIN)/foedus demo heart
 

@@ -1,4 +1,7 @@
-"""The heart federation, live: a server and four hospitals as processes, and the table at the end."""
+"""The heart federation, live: a server and four hospitals as processes, and the table at the end.
+
+A fifth site may attack it, and a robust rule may hold against that.
+"""
 
 from __future__ import annotations
 
@@ -19,59 +22,119 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ... import configuration
 from ...errors import ConfigError, RoundFailed
 from ...files import private_folder, write
 from ...modelfile import ModelFile
+from ...named import nearest
 from ...output import table
-from ...plan import Plan
-from ...protos.v1 import operations_pb2
+from ...plan import AggregatorPlan, Plan
+from ...protos.v1 import common_pb2, operations_pb2
 from ...server.credentials import OperatorHome
+from ...server.judging import require_coherent
 from ...server.operator import operations
 from ...simulations.local import LocalFederation
+from .attacker import ATTACKS
 from .baseline import Quality, alone, centralised, heart_plan, quality
 from .data import HOSPITALS
 from .task import task_for
 
 ENTRY = "foedus.examples.heart.task:task_for"
+ATTACKER_ENTRY = "foedus.examples.heart.attacker:task_for"
+ATTACKER = "attacker"
+CLIP = 0.5  # about as long as a hospital's update
+ON_THEIR_OWN = ("mean", "fltrust", "foolsgold")  # what these compare is not to be mixed
 NAMES = {
     "cleveland": "Cleveland",
     "hungary": "Hungary",
     "switzerland": "Switzerland",
     "va-long-beach": "VA Long Beach",
+    ATTACKER: "the attacker",
 }
 
 
-def run(*, rounds: int | None, split: int, keep: Path | None, json_file: Path | None) -> None:
+def run(
+    *,
+    rounds: int | None,
+    split: int,
+    keep: Path | None,
+    json_file: Path | None,
+    attack: str | None = None,
+    aggregator: str | None = None,
+) -> None:
     """Train, compare, print; write the result as JSON if asked to.
 
+    With ``attack`` a malicious site takes part; all figures are the hospitals' own nevertheless.
+
     Raises:
-        ConfigError: ``keep`` exists already.
+        ConfigError: ``keep`` exists already, or there is no such attack or aggregator, or it needs more sites.
         RoundFailed: the run did not finish.
     """
     console, begun = Console(stderr=True), time.monotonic()
-    plan = heart_plan()
-    plan = plan.model_copy(update={"rounds": rounds or plan.rounds})
+    plan = plan_for(rounds, attack, aggregator)
+    sites = {hospital: (ENTRY, {"hospital": hospital}) for hospital in HOSPITALS}
+    if attack:
+        sites[ATTACKER] = (ATTACKER_ENTRY, {"attack": attack})
     with _folder(keep) as folder, LocalFederation(folder, name="hospitals") as federation:
         with console.status("starting a server and four hospitals"):
             federation.start_server()
-            for hospital in HOSPITALS:
-                federation.add_site(hospital, ENTRY, {"hospital": hospital, "split": split})
-                federation.start_site(hospital)
+            for site, (entry, parameters) in sites.items():
+                federation.add_site(site, entry, {**parameters, "split": split})
+                federation.start_site(site)
             id = federation.submit(plan, task_for(hospital=HOSPITALS[0], split=split).initial(plan.seed))
-        finished = asyncio.run(_watch(federation, id, plan, console))
+        progress = Progress(plan.rounds, dict.fromkeys(sites, "starting"))
+        finished = asyncio.run(_watch(federation, id, progress, console))
         if finished.state != "finished":
             raise RoundFailed(f"the run {finished.state}: {finished.reason}")
         path = folder / "model.safetensors"
         sha256 = federation.fetch(id, "last", path)
         federated = quality(ModelFile.open(path).read(), split)
+        left_out = asyncio.run(_left_out(federation, id))
     with console.status("training the models to compare with"):
         pooled = quality(centralised(split, plan), split)
         own = {hospital: quality(alone(hospital, split, plan), split) for hospital in HOSPITALS}
     seconds = time.monotonic() - begun
     print(_comparison(federated, pooled, own))
+    for site, rounds_left_out in left_out.items():
+        print(f"{NAMES[site]} was left out in {len(rounds_left_out)} of {finished.round} rounds")
     if json_file:
-        result = _result(finished.round, federated, pooled, own, sha256, seconds)
+        result = _result(finished.round, federated, pooled, own, sha256, seconds) | {
+            "aggregator": plan.aggregator.name,
+            "pre": plan.aggregator.pre,
+            "attack": attack,
+            "attacker": ATTACKER if attack else None,
+            "left_out": left_out,
+        }
         write(json_file, json.dumps(result, indent=2) + "\n")
+
+
+def plan_for(rounds: int | None, attack: str | None, aggregator: str | None) -> Plan:
+    """The example's plan, changed as asked: under attack, one of five sites lies, and all five are waited for.
+
+    The hospitals are not alike: before a robust rule looks, each update is mixed with its nearest
+    neighbours, or Krum and its kin would keep two hospitals and leave out the others.
+
+    Raises:
+        ConfigError: there is no such attack or aggregator, or it needs more sites.
+    """
+    if attack and attack not in ATTACKS:
+        raise ConfigError(f"there is no attack {attack!r}", hint=nearest(attack, ATTACKS))
+    plan = heart_plan()
+    num_attackers = 1 if attack else 0
+    cohort = plan.cohort.model_copy(update={"minimum": len(HOSPITALS) + num_attackers})
+    changed = plan.model_copy(update={"rounds": rounds or plan.rounds, "cohort": cohort})
+    if aggregator and aggregator != plan.aggregator.name:
+        wanted = {
+            "name": aggregator,
+            "f": num_attackers,
+            "pre": () if aggregator in ON_THEIR_OWN else ("nnm",),
+            "clip": CLIP if aggregator == "centered-clipping" else None,
+            "reference": HOSPITALS[0] if aggregator == "fltrust" else None,
+        }
+        robust = configuration.validate(AggregatorPlan, wanted, "the aggregator")
+        changed = changed.model_copy(update={"aggregator": robust})
+    require_coherent(changed)
+    return changed
 
 
 @dataclass(slots=True)
@@ -79,9 +142,9 @@ class Progress:
     """What the display shows, fed with the run's events."""
 
     rounds: int
+    sites: dict[str, str]
     round: int = 0
     doing: str = "waiting for the hospitals"
-    sites: dict[str, str] = field(default_factory=lambda: dict.fromkeys(HOSPITALS, "starting"))
     losses: dict[str, float] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
 
@@ -119,8 +182,8 @@ class Progress:
         return Group(head, bar, sites)
 
 
-async def _watch(federation: LocalFederation, id: str, plan: Plan, console: Console) -> operations_pb2.Run:
-    progress, last = Progress(plan.rounds), operations_pb2.Run()
+async def _watch(federation: LocalFederation, id: str, progress: Progress, console: Console) -> operations_pb2.Run:
+    last = operations_pb2.Run()
     async with operations(OperatorHome(federation.operator)) as stub:
         with Live(console=console, auto_refresh=False, transient=True) as live:
             async for event in stub.WatchRun(operations_pb2.RunRequest(run=id)):
@@ -129,9 +192,20 @@ async def _watch(federation: LocalFederation, id: str, plan: Plan, console: Cons
                 if console.is_terminal:
                     live.update(progress.picture(), refresh=True)
                 elif event.name == "round_evaluated":
-                    console.print(f"round {event.round}/{plan.rounds}  {_shown(event.metrics)}")
+                    console.print(f"round {event.round}/{progress.rounds}  {_shown(event.metrics)}")
         shown: operations_pb2.Run = await stub.ShowRun(operations_pb2.RunRequest(run=id))
     return shown if shown.id else last
+
+
+async def _left_out(federation: LocalFederation, id: str) -> dict[str, list[int]]:
+    """The rounds whose model a site's update is no part of, though it came, by site."""
+    found: dict[str, list[int]] = {}
+    async with operations(OperatorHome(federation.operator)) as stub:
+        async for round in stub.ListRounds(operations_pb2.RunRequest(run=id)):
+            for part in round.participations:
+                if part.phase == common_pb2.PHASE_TRAIN and part.verdict == "rejected":
+                    found.setdefault(part.site, []).append(round.number)
+    return found
 
 
 @contextmanager
