@@ -20,8 +20,8 @@ from .aggregate import Aggregate
 from .decision import Combination, Decision, WeightedSum
 from .engine import NotFinite, combine, rows_not_finite, squared_norms
 from .kernel_numpy import NumpyKernel
-from .rows import ArrayRows, Rows, stacked
 from .protocols import DistanceRule, Rule, SampleRule
+from .rows import ArrayRows, Rows, stacked
 from .shown import Mixing, Shown
 from .workers import Threads, Workers
 

@@ -88,16 +88,19 @@ def rule(
         rule=made,
         weighting=weighting or ("examples" if isinstance(made, Mean) else "uniform"),
         max_examples=max_examples,
-        pre=tuple(_mixing(step, made.f or 0, buckets) for step in pre),
+        pre=tuple(_mixing(step, made, buckets) for step in pre),
         clip_norm=clip_norm,
         reject_norm=reject_norm,
     )
 
 
-def _mixing(name: str, f: int, buckets: int) -> Mixing:
+def _mixing(name: str, rule: Rule, buckets: int) -> Mixing:
     match name:
+        case "nnm" if rule.f is None or isinstance(rule, Mean):
+            # Without a number of liars every mixture would be the mean of all, liars included.
+            raise ConfigError("nnm must know how many liars to expect", hint="give f to the rule it comes before")
         case "nnm":
-            return NearestNeighbourMixing(f)
+            return NearestNeighbourMixing(rule.f)
         case "bucketing":
             return Bucketing(buckets)
         case _:

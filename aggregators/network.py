@@ -59,7 +59,9 @@ def _merge_exchange(num_lines: int) -> list[tuple[int, int]]:
     return pairs
 
 
-def _pruned(num_lines: int, kept: tuple[int, ...], order: Literal["any order", "sorted"]) -> tuple[tuple[int, int, int], ...]:
+def _pruned(
+    num_lines: int, kept: tuple[int, ...], order: Literal["any order", "sorted"]
+) -> tuple[tuple[int, int, int], ...]:
     # What becomes of each line's value from a step on: dropped, kept beside others, or needed in its rank.
     fate = ["dropped"] * num_lines
     for line in kept:

@@ -17,8 +17,8 @@ from .decision import Combination, Coordinatewise, Decision, WeightedSum
 from .engine import rows_not_finite, sampled_columns, squared_distances
 from .geometry import Geometry
 from .mixing import Bucketing, NearestNeighbourMixing, mixed
-from .rows import Rows, ScaledRows, chosen, stacked
 from .protocols import DistanceRule, PlainRule, Rule, SampleRule
+from .rows import Rows, ScaledRows, chosen, stacked
 from .workers import Workers
 
 Mixing: TypeAlias = NearestNeighbourMixing | Bucketing

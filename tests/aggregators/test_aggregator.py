@@ -123,6 +123,12 @@ def test_bad_parameters_are_refused() -> None:
     assert caught.value.hint == "did you mean nnm?"
 
 
+@pytest.mark.parametrize("name", ["mean", "median", "geometric-median", "fltrust", "foolsgold"])
+def test_mixing_by_neighbours_must_know_f(name: str) -> None:
+    with pytest.raises(ConfigError, match="nnm must know how many liars to expect"):
+        rule(name, pre=["nnm"])
+
+
 def test_the_rule_is_the_mean_unless_it_is_robust() -> None:
     assert isinstance(rule("mean").rule, Mean)
     assert rule("mean").weighting == "examples"
@@ -241,7 +247,8 @@ def test_coordinate_rules_stay_within_the_honest_range(data: st.DataObject) -> N
     n = data.draw(st.integers(4 * f + 3, 4 * f + 6))
     elements = st.floats(-1e6, 1e6, width=32)
     honest_ND = data.draw(hnp.arrays(np.float32, (n - f, 5), elements=elements))
-    lies_ND = data.draw(hnp.arrays(np.float32, (f, 5), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
+    anything = st.floats(width=32, allow_nan=False, allow_infinity=False)
+    lies_ND = data.draw(hnp.arrays(np.float32, (f, 5), elements=anything))
     updates_ND = np.vstack([honest_ND, lies_ND])[data.draw(st.permutations(range(n)))]
     for name in ("median", "trimmed-mean"):
         update_D = rule(name, f=f)(updates_ND).update_D

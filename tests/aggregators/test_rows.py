@@ -7,7 +7,6 @@ import pytest
 from foedus.aggregators.rows import ArrayRows, FileRows, MappedRows, Rows, ScaledRows, Window, chosen, stacked
 from foedus.errors import Corrupt, InvalidUpdate, StoreError
 
-
 STORES = [FileRows, MappedRows]
 
 
