@@ -12,7 +12,7 @@ from ..output import moment
 from .score_map import score_map
 
 WIDTH, HEIGHT = 640, 200
-CELL = 14
+CELL, CELLS_WIDTH = 14, 460
 
 
 def render(run: Mapping[str, Any]) -> str:
@@ -41,7 +41,7 @@ def render(run: Mapping[str, Any]) -> str:
             if p["verdict"] not in ("accepted", "asked")
         ],
         scores=score_map(run["rounds"]),
-        across=min(CELL, WIDTH / max(1, len(run["rounds"]))),
+        across=min(CELL, CELLS_WIDTH / max(1, len(run["rounds"]))),
         cell=CELL,
         version=__version__,
         width=WIDTH,

@@ -10,16 +10,16 @@ from typing import Any
 
 from .history import LEFT_OUT
 
-DARKEST = 100.0  # times the round's median score
-PALEST = 0.08  # a cell that is there can be seen
+FULL_SHADE = 100.0  # times the round's median score
+FAINTEST = 0.08  # a cell that is there can be seen
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What became of one update. ``darkness`` is in [0, 1]; ``place`` is that of its round among the run's."""
+    """What became of one update. ``shade`` is in [0, 1]; ``place`` is that of its round among the run's."""
 
     place: int
-    darkness: float
+    shade: float
     left_out: bool
     told: str
 
@@ -50,7 +50,7 @@ def score_map(rounds: Sequence[Mapping[str, Any]]) -> list[Row]:
             if score is not None:
                 told += f", score {score:.3g}"
                 scores.setdefault(part["site"], []).append(score)
-            cells.setdefault(part["site"], []).append(Cell(place, _darkness(score, all_scores), left_out, told))
+            cells.setdefault(part["site"], []).append(Cell(place, _shade(score, all_scores), left_out, told))
     if not scores and not any(cell.left_out for row in cells.values() for cell in row):
         return []
     return [
@@ -68,13 +68,13 @@ def _judged(part: Mapping[str, Any]) -> bool:
     return part["verdict"] == "accepted" or part["score"] is not None or part["code"] == LEFT_OUT
 
 
-def _darkness(score: float | None, all_scores: Sequence[float]) -> float:
-    """Logarithmic from the round's median score to ``DARKEST`` times that; linear where the median is 0."""
+def _shade(score: float | None, all_scores: Sequence[float]) -> float:
+    """Logarithmic from the round's median score to ``FULL_SHADE`` times that; linear where the median is 0."""
     if score is None:
-        return PALEST
+        return FAINTEST
     median, most = statistics.median(all_scores), max(all_scores)
     if median > 0:
-        share = math.log(max(score, median) / median) / math.log(DARKEST)
+        share = math.log(max(score, median) / median) / math.log(FULL_SHADE)
     else:
         share = score / most if most > 0 else 0.0
-    return min(1.0, max(PALEST, share))
+    return min(1.0, max(FAINTEST, share))

@@ -128,15 +128,15 @@ def test_who_was_left_out_and_how_far_it_was_trusted():
     assert 'aria-label="eve was left out of 2 of 3 rounds"' in page
 
 
-def test_a_score_is_dark_by_how_far_it_is_above_its_rounds_median():
+def test_a_score_is_shaded_by_how_far_it_is_above_its_rounds_median():
     a, b, eve = score_map(ATTACKED)
     assert [cell.place for cell in eve.cells] == [0, 1, 2]
-    assert [cell.darkness for cell in a.cells] == [0.08] * 3
-    assert b.cells[0].darkness == 0.08  # the median itself
-    assert eve.cells[0].darkness == 1.0  # 150 times
-    assert eve.cells[1].darkness == pytest.approx(0.5)  # 10 times is half of the way to 100 times
+    assert [cell.shade for cell in a.cells] == [0.08] * 3
+    assert b.cells[0].shade == 0.08  # the median itself
+    assert eve.cells[0].shade == 1.0  # 150 times
+    assert eve.cells[1].shade == pytest.approx(0.5)  # 10 times is half of the way to 100 times
     (x, y, z) = score_map(rounds_of([scored("x", 0.0), scored("y", 0.0), scored("z", 0.8)]))
-    assert [row.cells[0].darkness for row in (x, y, z)] == [0.08, 0.08, 1.0]
+    assert [row.cells[0].shade for row in (x, y, z)] == [0.08, 0.08, 1.0]
 
 
 def test_a_rule_without_scores_that_leaves_out():
