@@ -96,11 +96,11 @@ def rule(
 
 def _mixing(name: str, rule: Rule, buckets: int) -> Mixing:
     match name:
-        case "nnm" if rule.f is None or isinstance(rule, Mean):
-            # Without a number of liars every mixture would be the mean of all, liars included.
-            raise ConfigError("nnm must know how many liars to expect", hint="give f to the rule it comes before")
         case "nnm":
-            return NearestNeighbourMixing(rule.f)
+            f = None if isinstance(rule, Mean) else rule.f
+            if f is None:  # every mixture would be the mean of all, liars included
+                raise ConfigError("nnm must know how many liars to expect", hint="give f to the rule it comes before")
+            return NearestNeighbourMixing(f)
         case "bucketing":
             return Bucketing(buckets)
         case _:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..errors import ConfigError
+from ..errors import ConfigError, StoreError
 from .workers import Span
 
 T = TypeVar("T")
@@ -33,20 +33,33 @@ class RayWorkers:
 
     address: str | None = None
 
+    def __post_init__(self) -> None:
+        _ray()
+
     def map(self, function: Callable[[Span], T], spans: Sequence[Span]) -> Iterator[T]:
-        """As ``Workers.map``; what the function holds is sent to each machine once."""
-        ray = _ray()
-        if not ray.is_initialized():
-            ray.init(self.address, log_to_driver=False, configure_logging=False)
-        sent, compute = ray.put(function), ray.remote(_compute)
-        at_once = TASKS_PER_CPU * max(1, int(ray.cluster_resources().get("CPU", 1)))
-        in_flight: deque[Any] = deque()
-        for span in spans:
-            in_flight.append(compute.remote(sent, span))
-            if len(in_flight) > at_once:
+        """As ``Workers.map``; what the function holds is sent to each machine once.
+
+        Raises:
+            StoreError: the cluster cannot be reached, or lost a block.
+        """
+        ray, in_flight = _ray(), deque[Any]()
+        try:
+            if not ray.is_initialized():
+                ray.init(self.address, log_to_driver=False, configure_logging=False)
+            sent, compute = ray.put(function), ray.remote(_compute)
+            at_once = TASKS_PER_CPU * max(1, int(ray.cluster_resources().get("CPU", 1)))
+            for span in spans:
+                in_flight.append(compute.remote(sent, span))
+                if len(in_flight) > at_once:
+                    yield ray.get(in_flight.popleft())
+            while in_flight:
                 yield ray.get(in_flight.popleft())
-        while in_flight:
-            yield ray.get(in_flight.popleft())
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None  # what the function itself raised
+        except (ray.exceptions.RayError, ConnectionError) as error:
+            raise StoreError(
+                f"the Ray cluster failed: {error}", hint="see 'ray status', then resume the run"
+            ) from error
 
 
 def _compute(function: Callable[[Span], T], span: Span) -> T:

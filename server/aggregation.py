@@ -18,13 +18,16 @@ from ..aggregators import rule
 from ..aggregators.aggregator import Aggregator
 from ..aggregators.decision import Combination, Coordinatewise, WeightedSum
 from ..aggregators.engine import block_columns, combine, combine_then
+from ..aggregators.ray_workers import RayWorkers
 from ..aggregators.rows import FLOAT_BYTES, MappedRows, Rows, Window, stacked
+from ..aggregators.workers import Threads, Workers
 from ..errors import RoundFailed
 from ..files import read_exactly
 from ..layout import Layout, Role, first_not_finite
 from ..modelfile import ModelFile, header
 from ..plan import AggregatorPlan
 from .aggregator_state import LAST_AGGREGATE, rows_header
+from .config import Aggregation
 from .hashed_file import WrittenFile, hashed_file
 from .optimizer_state import FreshState, StoredState, interleaved, state_header
 from .optimizers import Block, ServerOptimizer, States
@@ -65,6 +68,11 @@ def aggregator_for(plan: AggregatorPlan) -> Aggregator:
     )
 
 
+def workers_for(config: Aggregation) -> Workers:
+    """Who computes the blocks, by the server's settings."""
+    return RayWorkers(config.ray_address) if config.engine == "ray" else Threads(config.threads)
+
+
 def trainable_rows(updates: Sequence[UpdateFile]) -> MappedRows:
     """The differences of N updates as rows."""
     return MappedRows(tuple(Window(update.path) for update in updates), updates[0].layout.num_trainable)
@@ -83,6 +91,7 @@ def step_model(
     aggregate_out: Path | None = None,
     buffers: Literal["average", "local"] = "average",
     block: int | None = None,
+    workers: Workers | None = None,
 ) -> Step:
     """Write the model of the next version; the one given stays as it is.
 
@@ -106,6 +115,7 @@ def step_model(
         aggregate_out: where the combined update appears; None for a rule that has no use for it.
         buffers: what becomes of floating buffers.
         block: C; None chooses by N.
+        workers: who computes the blocks; None for threads of this process.
 
     Raises:
         RoundFailed: a value of the new model or state is not finite; nothing is written.
@@ -113,6 +123,7 @@ def step_model(
         StoreError: a file could not be read or written.
     """
     columns = block or block_columns(len(updates))
+    workers = workers or Threads()
     with ExitStack() as files:
         model_file = files.enter_context(hashed_file(out))
         state_file = files.enter_context(hashed_file(state_out)) if optimizer.initial_states else None
@@ -126,13 +137,13 @@ def step_model(
         rows: Rows = trainable_rows(updates)
         if isinstance(combination, WeightedSum) and combination.weights_N.size > len(updates) and reference is not None:
             rows = stacked(rows, reference)
-        for block_C in _trainable(model, rows, combination, optimizer, before, columns):
+        for block_C in _trainable(model, rows, combination, optimizer, before, columns, workers):
             model_file.write(block_C.params_C.data)
             if state_file:
                 state_file.write(interleaved(block_C.states).data)
             if aggregate_file:
                 aggregate_file.write(block_C.aggregate_C.data)
-        for buffers_C in _buffers(model, updates, combination if buffers == "average" else None, columns):
+        for buffers_C in _buffers(model, updates, combination if buffers == "average" else None, columns, workers):
             model_file.write(buffers_C.data)
         for counters_C in _counters(model, updates, combination, columns):
             model_file.write(counters_C.data)
@@ -161,6 +172,7 @@ def _trainable(
     optimizer: ServerOptimizer,
     before: FreshState | StoredState,
     columns: int,
+    workers: Workers,
 ) -> Iterator[_Block]:
     layout = model.layout
     offset, _ = model.window(Role.TRAINABLE)
@@ -175,11 +187,15 @@ def _trainable(
             _require_finite(state_C, layout, start, f"the {optimizer.name} state")
         return _Block(new_params_C, states, aggregate_C)
 
-    return combine_then(step, rows, combination, block=columns)
+    return combine_then(step, rows, combination, block=columns, workers=workers)
 
 
 def _buffers(
-    model: ModelFile, updates: Sequence[UpdateFile], combination: Combination | None, columns: int
+    model: ModelFile,
+    updates: Sequence[UpdateFile],
+    combination: Combination | None,
+    columns: int,
+    workers: Workers,
 ) -> Iterator[Block]:
     layout = model.layout
     mean = combination and _as_mean(combination, len(updates))
@@ -188,7 +204,7 @@ def _buffers(
         windows, mean = [Window(model.path, offset)], WeightedSum(np.ones(1))
     else:
         windows = [Window(update.path, update.buffers_offset) for update in updates]
-    for start, mean_C in combine(MappedRows(tuple(windows), layout.num_buffers), mean, block=columns):
+    for start, mean_C in combine(MappedRows(tuple(windows), layout.num_buffers), mean, block=columns, workers=workers):
         _require_finite(mean_C, layout, layout.num_trainable + start, "the mean of the buffers")
         yield mean_C
 

@@ -32,6 +32,7 @@ from ..protos.v1 import (
 )
 from . import notify
 from .access import Access
+from .aggregation import workers_for
 from .authority import Authority, is_loopback
 from .blobs import Blobs, Inbox
 from .collector import Collector
@@ -129,6 +130,7 @@ def _federation(home: ServerHome, config: ServerConfig, clock: Clock, store: Sto
         collector=Collector(clock),
         feed=Feed(clock),
         metrics=new_metrics(__version__),
+        workers=workers_for(config.aggregation),
     )
 
 

@@ -46,6 +46,22 @@ class Reputation(Settings):
     after_rounds: PositiveInt = 10
 
 
+class Aggregation(Settings):
+    """Where updates are combined.
+
+    Attributes:
+        engine: "threads" of the server itself, or a "ray" cluster whose machines see the server's
+            home under the same path; the model is the same bit for bit.
+        threads: how many threads; unset, one per core, eight at most.
+        ray_address: of the cluster, as for ``ray.init``; unset, the one that RAY_ADDRESS names, or
+            one started on this machine.
+    """
+
+    engine: Literal["threads", "ray"] = "threads"
+    threads: PositiveInt | None = None
+    ray_address: str | None = None
+
+
 class ServerConfig(Settings):
     """``server.toml``.
 
@@ -74,6 +90,7 @@ class ServerConfig(Settings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     limits: Limits = Limits()
     reputation: Reputation = Reputation()
+    aggregation: Aggregation = Aggregation()
 
 
 @dataclass(frozen=True, slots=True)

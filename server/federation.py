@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from ..aggregators.workers import Threads, Workers
 from ..clock import Clock
 from ..layout import Layout
 from ..modelfile import ModelFile
@@ -27,6 +28,8 @@ def _nothing_to_hold(_run: str, _reason: str) -> None: ...
 class Federation:
     """The server's state: what is recorded (records, registry, blobs, inbox) and what is live.
 
+    ``workers`` compute the blocks of an aggregation.
+
     ``hold`` pauses a run because the server itself cannot go on with it (a full disk). ``held`` are
     the runs, with the reason, for which not even that could be recorded; a restart takes them up.
     """
@@ -41,6 +44,7 @@ class Federation:
     collector: Collector
     feed: Feed
     metrics: Metrics
+    workers: Workers = field(default_factory=Threads)
     hold: Callable[[str, str], None] = field(default=_nothing_to_hold)
     held: dict[str, str] = field(default_factory=dict)
 

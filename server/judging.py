@@ -11,6 +11,7 @@ from pathlib import Path
 from ..aggregators.aggregator import Aggregator
 from ..aggregators.decision import Decision
 from ..aggregators.rows import Rows
+from ..aggregators.workers import Workers
 from ..errors import ConfigError, TooFewUpdates
 from ..plan import Plan
 from .aggregation import aggregator_for, trainable_rows
@@ -97,7 +98,12 @@ def hear(
 
 
 def judge(
-    aggregator: Aggregator, hearing: Hearing, num_examples: Sequence[int], num_refused: int, seed: int
+    aggregator: Aggregator,
+    hearing: Hearing,
+    num_examples: Sequence[int],
+    num_refused: int,
+    seed: int,
+    workers: Workers | None = None,
 ) -> Decision:
     """What the rule makes of the updates; ``num_refused`` more were worthless and never came so far.
 
@@ -107,7 +113,7 @@ def judge(
     rows = trainable_rows(list(hearing.updates.values()))
     if aggregator.rule.f != 0:  # a rule that withstands nobody goes on without those that were refused
         aggregator = aggregator.without(num_refused, rows.num_rows + num_refused)
-    return aggregator.decide(rows, num_examples, reference=hearing.reference, seed=seed)
+    return aggregator.decide(rows, num_examples, reference=hearing.reference, seed=seed, workers=workers)
 
 
 def draw_seed(run: str, round: int, update_digests: Iterable[str]) -> int:

@@ -222,6 +222,7 @@ def _step(
         [p.num_examples for _, p in parts if p.site in hearing.updates],
         num_worthless,
         draw_seed(run.id, round.number, [p.sha256 or "" for _, p in parts]),
+        fed.workers,
     )
     step = step_model(
         model,
@@ -234,6 +235,7 @@ def _step(
         reference=hearing.reference,
         aggregate_out=scratch("aggregator") if aggregator.rule.reference == "optional" else None,
         buffers=plan.buffers,
+        workers=fed.workers,
     )
     if hearing.state is not None:
         step = replace(step, aggregator_state=hearing.state)
