@@ -50,7 +50,7 @@ def _scale(low: float, high: float, start: float, stop: float) -> Callable[[floa
 
 def _ticks(low: float, high: float) -> list[float]:
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [tick for power in powers for step in (1, 2, 5) if low <= (tick := step * 10.0**power) <= high]
+    return [tick for power in powers for step in (1, 2, 3, 5) if low <= (tick := step * 10.0**power) <= high]
 
 
 def _short(value: float) -> str:

@@ -15,20 +15,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
+from _apart import apart
 from _chart import chart
 from _page import fill, table
 from _rules import RULES, Size, both_passes, measure, update
@@ -63,13 +60,12 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="a Markdown file with marks for the tables")
     parser.add_argument("--json", action="store_true", help="print the JSON object alone")
     options = parser.parse_args()
-    _settle()
     d = options.d or (STORED_D if options.out_of_core else 10**6)
     size = Size(options.n, d, options.threads, options.kernel == "numpy", options.repeats)
     if options.growth:
         params, rows = growth(size, options.growth)
     elif options.out_of_core:
-        params, rows = out_of_core(size)
+        params, rows = out_of_core(size, [name for name in STORED_RULES if name in options.rules])
     else:
         params, rows = apart(_with_peers, size, options.rules)
         if options.page:
@@ -79,12 +75,6 @@ def main() -> None:
         return
     for row in rows:
         print("  ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{value}" for key, value in row.items()))
-
-
-def apart(work: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns in a process of its own, with its own memory and the environment as it is now."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(work, *arguments).result()
 
 
 def growth(size: Size, folder: Path) -> Result:
@@ -110,14 +100,12 @@ def growth(size: Size, folder: Path) -> Result:
     return size.params(), rows
 
 
-def out_of_core(size: Size) -> Result:
+def out_of_core(size: Size, names: list[str]) -> Result:
     """CPU and memory of rules over files that are mapped a block at a time, against the same rows in memory."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="foedus-rows-") as name:
-        paths = [Path(name, f"{index:03}") for index in range(size.n)]
-        for index, path in enumerate(paths):
-            apart(_write, path, index, size.d)
-        for rule_name in STORED_RULES:
+        paths = apart(_written, Path(name), size)
+        for rule_name in names:
             seen = [
                 (apart(_mapped, rule_name, paths, size), apart(_in_memory, rule_name, paths, size)) for _ in range(3)
             ]
@@ -163,8 +151,11 @@ def _fits(size: Size) -> bool:
     return FLOAT_BYTES * size.n * size.d < 2 / 3 * 1024 * free_kb
 
 
-def _write(path: Path, index: int, d: int) -> None:
-    update(index, d).tofile(path)
+def _written(folder: Path, size: Size) -> list[Path]:
+    paths = [folder / f"{index:03}" for index in range(size.n)]
+    for index, path in enumerate(paths):
+        update(index, size.d).tofile(path)
+    return paths
 
 
 def _mapped(name: str, paths: list[Path], size: Size) -> tuple[float, float]:
@@ -183,13 +174,6 @@ def _over(rows: Rows, name: str, size: Size) -> tuple[float, float]:
     cpu = in_turn({name: both_passes(name, rows, size)}, size.repeats)[name].cpu
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return cpu, int(status["VmHWM"].split()[0]) * 1024 / 1e6
-
-
-def _settle() -> None:
-    """Numpy and torch compute with one thread, and with the routines made for this processor."""
-    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
-        os.environ.pop(name, None)
-    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
 
 
 if __name__ == "__main__":
