@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError, InvalidUpdate, TooFewExamples
-from ..layout import first_not_finite
 from .aggregate import Aggregate
 from .decision import Combination, Decision, WeightedSum
-from .engine import NotFinite, combine, rows_not_finite, squared_norms
+from .engine import NotFinite, combine_into, rows_not_finite, squared_norms
 from .kernel_numpy import NumpyKernel
 from .protocols import DistanceRule, Rule, SampleRule
 from .rows import ArrayRows, Rows, stacked
@@ -243,14 +242,12 @@ def _combined(rows: Rows, reference: Rows | None, combination: Combination) -> n
     if isinstance(combination, WeightedSum) and combination.weights_N.size > rows.num_rows and reference is not None:
         rows = stacked(rows, reference)
     if isinstance(rows, ArrayRows) and np.issubdtype(rows.updates_ND.dtype, np.integer):
-        exact = combine(ArrayRows(rows.updates_ND, np.float64), combination, kernel=NumpyKernel())
-        whole_D = np.concatenate([np.empty(0), *(row_C for _, row_C in exact)])
-        return np.asarray(np.rint(whole_D), rows.updates_ND.dtype)
+        exact_D = np.empty(rows.num_columns, np.float64)
+        combine_into(exact_D, ArrayRows(rows.updates_ND, np.float64), combination, kernel=NumpyKernel())
+        return np.asarray(np.rint(exact_D), rows.updates_ND.dtype)
     update_D = np.empty(rows.num_columns, np.float32)
-    for start, row_C in combine(rows, combination):
-        if first_not_finite(row_C) is not None:
-            raise NotFinite(f"what the updates add up to is not finite from parameter {start} on")
-        update_D[start : start + row_C.size] = row_C
+    if not combine_into(update_D, rows, combination):
+        raise NotFinite("what the updates add up to is not finite")
     return update_D
 
 

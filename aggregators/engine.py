@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidUpdate
+from ..layout import first_not_finite
 from .decision import Closest, Combination, Coordinatewise, Middle, WeightedSum
 from .kernel import CHUNK_COLUMNS, Kernel
 from .kernel_choice import best_kernel
@@ -113,9 +114,35 @@ def combine_then(
     kernel: Kernel | None = None,
 ) -> Iterator[T]:
     """As ``combine``, with ``then`` applied to each block by the worker that made it."""
+    return _combining(then, rows, combination, None, block, workers, kernel)
+
+
+def combine_into(
+    out_D: npt.NDArray[Any], rows: Rows, combination: Combination, *, kernel: Kernel | None = None
+) -> bool:
+    """As ``combine``, into one row in memory, by threads; returns whether all of it is finite.
+
+    ``out_D`` is float32, or float64 where the rows are.
+    """
+
+    def finite(_: int, row_C: Row) -> bool:
+        return first_not_finite(row_C) is None
+
+    return all(list(_combining(finite, rows, combination, out_D, None, None, kernel)))
+
+
+def _combining(
+    then: Callable[[int, Row], T],
+    rows: Rows,
+    combination: Combination,
+    out_D: npt.NDArray[Any] | None,
+    block: int | None,
+    workers: Workers | None,
+    kernel: Kernel | None,
+) -> Iterator[T]:
     used, work = _work(rows, combination)
     columns = block or block_columns(used.num_rows)
-    combined = _Combined(used, work, kernel or best_kernel(), _rooms(used, columns), then)
+    combined = _Combined(used, work, kernel or best_kernel(), _rooms(used, columns), then, out_D)
     return (workers or Threads()).map(combined, _spans(rows.num_columns, columns))
 
 
@@ -288,11 +315,12 @@ class _Combined:
     kernel: Kernel
     rooms: _Rooms
     then: Callable[[int, Row], Any]
+    out_D: npt.NDArray[Any] | None = None
 
     def __call__(self, span: Span) -> Any:
         with self.rooms.lent() as room_NC:
             block = self.rows.read(*span, room_NC)
-            out_C = np.empty(span[1] - span[0], block[0].dtype if block else np.float32)
+            out_C = np.empty(span[1] - span[0], np.float32) if self.out_D is None else self.out_D[slice(*span)]
             match self.work:
                 case _Sum(weights_N):
                     self.kernel.weighted_sum(block, weights_N, out_C)
