@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from foedus.errors import FoedusError
-from foedus.plan import FedAdam
+from foedus.plan import AggregatorPlan, FedAdam
 from foedus.protos.v1 import operations_pb2
 from foedus.server.operator import ask
 
@@ -17,8 +17,9 @@ pytestmark = pytest.mark.faults
 
 LAUNCHER = Path(__file__).with_name("killed_server.py")
 ROUNDS = 2
+CLIPPING = AggregatorPlan(name="centered-clipping", clip=1.0)  # both it and the optimizer carry a state on
 # More than an undisturbed run takes; ``test_the_steps_are_all_tried`` holds this to the truth.
-MOST_STEPS = 80
+MOST_STEPS = 95
 
 
 class Sweep:
@@ -64,7 +65,7 @@ class Sweep:
         before = self.runs()
         (self.orders / "kill-at").write_text(str(kill_at))
         (self.orders / "steps").unlink(missing_ok=True)
-        plan = self.trial.plan(ROUNDS, server_optimizer=FedAdam(name="fedadam"))
+        plan = self.trial.plan(ROUNDS, server_optimizer=FedAdam(name="fedadam"), aggregator=CLIPPING)
         run = ""
         with suppress(FoedusError):  # it may die before it answers
             run = self.trial.submit(plan)
@@ -72,8 +73,8 @@ class Sweep:
             self.trial.until(
                 lambda: self.dead() or (run and self.fed.show(run).state == "finished"), "death, or the end"
             )
-            if self.dead():
-                self.start_server()
+            self.fed.kill("server")  # a step that the run did not reach must not come later
+            self.start_server()
             created = self.runs() - before
             run = created.pop() if created else self.trial.submit(plan)
         done = self.trial.finished(run)
@@ -82,6 +83,7 @@ class Sweep:
             "best": done.best_sha256,
             "rounds": [(r.number, r.state, r.model_sha256, dict(r.training_metrics)) for r in done.rounds],
             "evaluations": [dict(r.evaluation_metrics) for r in done.rounds],
+            "judged": [[(p.site, p.verdict, p.weight, p.score) for p in r.participations] for r in done.rounds],
         }
 
     def over(self, run):
@@ -106,7 +108,8 @@ def test_the_steps_are_all_tried(sweep):
 
 @pytest.mark.parametrize("step", range(1, MOST_STEPS + 1))
 def test_killed_at_step(sweep, step):
-    before = len(sweep.trained())
+    before, judged = len(sweep.trained()), sweep.trial.sites()["a"].rounds_judged
     assert sweep.run_once(step) == sweep.expected
     assert sorted(sweep.trained()[before:]) == ["a train 1", "a train 2", "b train 1", "b train 2"]
+    assert sweep.trial.sites()["a"].rounds_judged == judged + ROUNDS
     sweep.trial.until(lambda: not any(map(sweep.trial.waiting_parcels, "ab")), "the sites' outboxes are empty", 10)
