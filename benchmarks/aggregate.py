@@ -18,6 +18,7 @@ import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,9 @@ def main() -> None:
         params, rows = out_of_core(size, [name for name in STORED_RULES if name in options.rules])
     else:
         params, rows = apart(_with_peers, size, options.rules)
-        if options.page:
-            fill(options.page, f"{params['kernel'].split()[0]}-{size.n}-{size.threads}", as_table(rows))
+    if options.page:
+        kind = "growth" if options.growth else "out-of-core" if options.out_of_core else f"threads {size.threads}"
+        fill(options.page, f"{params['kernel'].split()[0]}, {kind}", as_table(rows))
     if options.json:
         print(json.dumps({"benchmark": "aggregate", "params": params, "machine": machine(), "rows": rows}))
         return
@@ -117,23 +119,22 @@ def out_of_core(size: Size, names: list[str]) -> Result:
 
 
 def as_table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: what a page shows of the rows with peers."""
-    return table(
-        ["rule", "CPU time / read", "flwr / ours", "flwr messages / ours", "byzfl / ours", "MB beside the updates"],
-        [
-            [
-                row["name"],
-                f"{row['ratio_to_limit']:.1f}",
-                *(_factor(row["ratios_to_peers"].get(peer)) for peer in ("flwr", "flwr messages", "byzfl")),
-                f"{row['peak_mb']:.0f}",
-            ]
-            for row in rows
-        ],
-    )
+    """Markdown, without the columns that no row has a figure for."""
+    columns: dict[str, Callable[[dict[str, Any]], float | None]] = {
+        "CPU time / limit": lambda row: row["ratio_to_limit"],
+        "one thread / ours": lambda row: row.get("speedup"),
+        **{
+            f"{peer} / ours": lambda row, peer=peer: row.get("ratios_to_peers", {}).get(peer)
+            for peer in ("flwr", "flwr messages", "byzfl")
+        },
+        "peak MB": lambda row: row["peak_mb"],
+    }
+    shown = {title: figure for title, figure in columns.items() if any(figure(row) is not None for row in rows)}
+    return table(["", *shown], [[row["name"], *(_short(figure(row)) for figure in shown.values())] for row in rows])
 
 
-def _factor(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.1f}" if ratio < 10 else f"{ratio:.0f}"
+def _short(figure: float | None) -> str:
+    return "" if figure is None else f"{figure:.2g}" if figure < 10 else f"{figure:.0f}"
 
 
 def _with_peers(size: Size, names: list[str]) -> Result:
