@@ -1,9 +1,10 @@
 # foedus: `make demo` and `make test` are all a newcomer needs. Versions come from constraints.txt.
-# Reinstalls only when pyproject.toml or the constraints change. PYTHON=python3.12 chooses the interpreter.
+# Reinstalls only when pyproject.toml, the constraints or the C code change. PYTHON=python3.12 chooses the interpreter.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BUILT_FROM := pyproject.toml $(wildcard aggregators/*.c)
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help demo test check format protos baseline bench wheel clean
@@ -54,6 +55,7 @@ wheel: $(VENV)/.installed-dev
 clean:
 	rm -rf .venv .venv-bench .venv-protos build dist *.egg-info \
 	    .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -f aggregators/_kernels*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -65,15 +67,15 @@ $(BIN)/python:
 	    { echo '"$(PYTHON)" cannot make a virtual environment: install its venv package (python3-venv)' >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed-demo: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.installed-demo: $(BUILT_FROM) constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[server,torch]'
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.installed-dev: $(BUILT_FROM) constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[dev]'
 	@touch $@ $(VENV)/.installed-demo
 
-.venv-bench/.installed: pyproject.toml benchmarks/constraints.txt | $(BIN)/python
+.venv-bench/.installed: $(BUILT_FROM) benchmarks/constraints.txt | $(BIN)/python
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/pip install --quiet --disable-pip-version-check -c benchmarks/constraints.txt -e '.[server,torch,sklearn,bench]'
 	@touch $@
