@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ..aggregators.kernel_choice import best_kernel
 from ..clock import Clock
 from ..configuration import load
 from ..errors import ConnectionFailed, FoedusError, ServerUnreachable
@@ -56,6 +57,7 @@ async def examine(home: SiteHome, clock: Clock) -> list[Finding]:
     findings = [Finding("configuration", True, f"site {config.name} of {config.federation}")]
     tasks, codes, needed_bytes = check_tasks(config.tasks, home.path)
     findings += [*tasks, check_policy_file(home.policy, codes)]
+    findings.append(Finding("kernel", True, f"what combines updates on this machine: {best_kernel().name}"))
     findings.append(check_disk(shutil.disk_usage(home.path).free, config.keep_free_bytes + needed_bytes))
     try:
         credentials = home.credentials()

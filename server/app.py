@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health  # type: ignore[attr-defined]
 
 from .. import __version__
+from ..aggregators.kernel_choice import best_kernel
 from ..clock import Clock
 from ..errors import ConfigError
 from ..files import private_folder
@@ -163,7 +164,7 @@ async def _serving(home: ServerHome, fed: Federation) -> AsyncIterator[Server]:
     runs.recover()
     await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
     ready = True
-    log_event(log, "server_started", port=port, web_port=web_port, version=__version__)
+    log_event(log, "server_started", port=port, web_port=web_port, version=__version__, kernel=best_kernel().name)
     try:
         yield server
     finally:

@@ -94,6 +94,7 @@ def status(operator: Path, as_json: bool) -> None:
         "draining": reply.draining,
         "sites_connected": reply.sites_connected,
         "runs_active": reply.runs_active,
+        "kernel": reply.kernel,
     }
     emit(data, "\n".join(f"{key}: {value}" for key, value in data.items()), as_json=as_json)
 

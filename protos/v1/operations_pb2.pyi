@@ -249,18 +249,20 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("version", "federation", "draining", "sites_connected", "runs_active")
+    __slots__ = ("version", "federation", "draining", "sites_connected", "runs_active", "kernel")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     SITES_CONNECTED_FIELD_NUMBER: _ClassVar[int]
     RUNS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_FIELD_NUMBER: _ClassVar[int]
     version: str
     federation: str
     draining: bool
     sites_connected: int
     runs_active: int
-    def __init__(self, version: _Optional[str] = ..., federation: _Optional[str] = ..., draining: bool = ..., sites_connected: _Optional[int] = ..., runs_active: _Optional[int] = ...) -> None: ...
+    kernel: str
+    def __init__(self, version: _Optional[str] = ..., federation: _Optional[str] = ..., draining: bool = ..., sites_connected: _Optional[int] = ..., runs_active: _Optional[int] = ..., kernel: _Optional[str] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ()

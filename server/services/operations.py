@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ... import __version__
+from ...aggregators.kernel_choice import best_kernel
 from ...configuration import validate_json
 from ...errors import (
     ConfigError,
@@ -248,6 +249,7 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
             draining=self.draining,
             sites_connected=len(self._fed.sessions),
             runs_active=self._runs.num_active,
+            kernel=best_kernel().name,
         )
 
     async def Drain(self, request: operations_pb2.DrainRequest, context: Context) -> operations_pb2.DrainReply:

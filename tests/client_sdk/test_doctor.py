@@ -1,4 +1,5 @@
 import pytest
+from foedus.aggregators.kernel_choice import best_kernel
 from foedus.client_sdk import doctor
 from foedus.client_sdk.config import TaskEntry
 from foedus.client_sdk.doctor import examine
@@ -63,10 +64,11 @@ async def test_a_well_site_has_nothing_to_mend(federation, home):
     assert all(not finding.mend for finding in findings)
     named = by_name(findings)
     assert set(named) == {
-        "configuration", "task heart", "policy", "disk", "key", "certificate", "clock", "network", "server"
+        "configuration", "task heart", "policy", "kernel", "disk", "key", "certificate", "clock", "network", "server"
     }  # fmt: skip
     assert "20 trainable values" in named["task heart"].detail
     assert "3 examples" in named["task heart"].detail
+    assert named["kernel"].detail.endswith(best_kernel().name)
     assert "30.0 days left" in named["certificate"].detail
 
 

@@ -12,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from foedus import cli
+from foedus.aggregators.kernel_choice import best_kernel
 from foedus.cli import NOUNS, root
 from foedus.client_sdk.enrol import join
 from foedus.client_sdk.home import SiteHome
@@ -119,6 +120,7 @@ async def test_a_whole_run(tmp_path):
         await b.connect()
         status = await shell.json("server", "status")
         assert (status["federation"], status["sites_connected"], status["runs_active"]) == ("hearts", 2, 0)
+        assert status["kernel"] == best_kernel().name
 
         submitted = await shell.json("run", "submit", "plan.toml")
         id = submitted["id"]

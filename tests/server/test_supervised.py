@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from foedus.aggregators.kernel_choice import best_kernel
 from foedus.clock import SystemClock
 from foedus.server.init import initialise
 
@@ -95,7 +97,8 @@ def test_a_supervised_life(supervised: Supervised) -> None:
 
     lines = supervised.log.read_text().splitlines()
     assert [line for line in lines if not line.startswith('{"time": ')] == [], "one JSON object a line"
-    assert any('"event": "server_started"' in line for line in lines)
+    (started,) = [line for line in lines if '"event": "server_started"' in line]
+    assert json.loads(started)["kernel"] == best_kernel().name
     assert any('"event": "server_stopped"' in line for line in lines)
 
 
