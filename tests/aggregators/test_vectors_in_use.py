@@ -36,9 +36,9 @@ ASKED: dict[str, Callable[[Case, np.ndarray], Aggregate]] = {
     "mda": lambda case, updates_ND: rule("mda", f=case["f"])(updates_ND),
     "dnc_all_coords": lambda case, updates_ND: rule("dnc", f=case["f"])(updates_ND),
     "geomed_exact": lambda _, updates_ND: rule("geometric-median", iterations=5000)(updates_ND),
-    "geomed_weighted_exact": lambda case, updates_ND: rule(
-        "geometric-median", iterations=5000, weighting="examples"
-    )(updates_ND, case["counts"]),
+    "geomed_weighted_exact": lambda case, updates_ND: rule("geometric-median", iterations=5000, weighting="examples")(
+        updates_ND, case["counts"]
+    ),
     "centred_clip_tau1_L1_from_zero": lambda _, updates_ND: rule("centered-clipping", clip=1.0)(updates_ND),
     "centred_clip_tau1_L3_from_zero": lambda _, updates_ND: rule("centered-clipping", clip=1.0, iterations=3)(
         updates_ND
