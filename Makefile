@@ -78,4 +78,5 @@ $(VENV)/.installed-dev: $(BUILT_FROM) constraints.txt | $(BIN)/python
 .venv-bench/.installed: $(BUILT_FROM) benchmarks/constraints.txt | $(BIN)/python
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/pip install --quiet --disable-pip-version-check -c benchmarks/constraints.txt -e '.[server,torch,sklearn,bench]'
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check -c benchmarks/constraints.txt --no-deps byzfl
 	@touch $@
