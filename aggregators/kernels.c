@@ -46,6 +46,7 @@ int foedus_version(void) { return VERSION; }
 
 const char *foedus_variant(void) {
 #ifndef ONE_VARIANT
+    __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f")) return "avx512f";
     if (__builtin_cpu_supports("avx2")) return "avx2";
 #endif
