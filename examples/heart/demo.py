@@ -42,7 +42,7 @@ from .task import task_for
 ENTRY = "foedus.examples.heart.task:task_for"
 ATTACKER_ENTRY = "foedus.examples.heart.attacker:task_for"
 ATTACKER = "attacker"
-CLIP = 0.5  # about as long as a hospital's update
+CLIP = 0.5  # no hospital's update is longer than 0.3
 ON_THEIR_OWN = ("mean", "fltrust", "foolsgold")  # what these compare is not to be mixed
 NAMES = {
     "cleveland": "Cleveland",
