@@ -102,7 +102,7 @@ def _byzfl(updates_ND: npt.NDArray[np.float32], f: int) -> dict[str, Work]:
         "krum": rules.Krum(f),
         "multi-krum": rules.MultiKrum(f),
         "geometric-median": rules.GeometricMedian(),
-        "centered-clipping": rules.CenteredClipping(L=1, tau=1.0),
+        "centered-clipping": rules.CenteredClipping(L=10, tau=1.0),
         "mda": rules.MDA(f),
     }
     if math.comb(n, f) > 10_000:
