@@ -33,13 +33,15 @@ class Collection:
 
     Progress is life: a site is silent once nothing of it has moved for ``deadline_seconds``, and
     whatever it says once the time is ``ends``. An ended collection is met if at least ``quorum``
-    answers were accepted.
+    answers were accepted. It does not close before that of the site ``indispensable`` is, if there is such
+    a site, and is missed once that cannot come.
     """
 
     target: int
     quorum: int
     deadline_seconds: float
     ends: float = float("inf")
+    indispensable: str | None = None
     accepted: set[str] = field(default_factory=set)
     _last_life: dict[str, float] = field(default_factory=dict)
 
@@ -71,7 +73,10 @@ class Collection:
         )
         waiting = len(self._last_life) - len(silent)
         count = len(self.accepted)
-        if count >= self.target or waiting == 0:
+        lacking = self.indispensable is not None and self.indispensable not in self.accepted
+        if lacking and self.indispensable not in self._last_life.keys() - silent:
+            return Decision(State.MISSED, silent)
+        if (count >= self.target and not lacking) or waiting == 0:
             return Decision(State.MET if count >= self.quorum else State.MISSED, silent)
         if count + waiting < self.quorum:
             return Decision(State.MISSED, silent)

@@ -116,25 +116,31 @@ class Intake:
         if incoming.digest.hexdigest() != header.sha256:
             partial.unlink(missing_ok=True)
             raise CorruptTransfer("the update's bytes do not have the digest announced", hint="send it again")
+        failed: InvalidUpdate | StoreError | None = None
         try:
             await asyncio.to_thread(scan, incoming.layout, partial)
-        except InvalidUpdate as error:
-            partial.unlink(missing_ok=True)
-            return self._reject(site, header, error)
-        return self._accept(incoming)
+        except (InvalidUpdate, StoreError) as error:  # the latter too if the round was over and its files removed
+            failed = error
+        return self._decide(incoming, failed)
 
     def abandon(self, incoming: Incoming) -> None:
         """The stream broke: what was received stays for the next attempt."""
         self._close(incoming)
 
-    def _accept(self, incoming: Incoming) -> Receipt:
+    def _decide(self, incoming: Incoming, failed: InvalidUpdate | StoreError | None) -> Receipt:
         # No await in here: between looking at the round and recording the update nothing can close it.
+        # And a closed round stands: whoever is found out only then was late, and is not counted as exposed.
         fed, header, site = self._fed, incoming.header, incoming.site
         admitted = self._admit(site, header)
         if isinstance(admitted, Receipt):
             return admitted
         _, late = admitted
         partial = fed.inbox.partial(header.run, header.round, site, header.sha256)
+        if isinstance(failed, InvalidUpdate):
+            partial.unlink(missing_ok=True)
+            return self._reject(site, header, failed, late=late)
+        if failed is not None:
+            raise failed
         with storing(f"keeping the update of {site}"):
             os.replace(partial, fed.inbox.update(header.run, header.round, site))
         verdict = Verdict.LATE if late else Verdict.ACCEPTED
@@ -222,9 +228,9 @@ class Intake:
         if self._incoming.get(key) is incoming:
             del self._incoming[key]
 
-    def _reject(self, site: str, header: UploadHeader, error: FoedusError) -> Receipt:
+    def _reject(self, site: str, header: UploadHeader, error: FoedusError, *, late: bool = False) -> Receipt:
         fed = self._fed
-        verdict = Verdict.LATE if isinstance(error, StaleRound) else Verdict.REJECTED
+        verdict = Verdict.LATE if late or isinstance(error, StaleRound) else Verdict.REJECTED
         fed.records.settle(header.work, site, verdict, code=error.code, reason=str(error))
         fed.collector.settle(site, header.work, accepted=False)
         fed.metrics.update_decided(verdict, error.code)

@@ -143,9 +143,17 @@ async def collect_updates(fed: Federation, run: Run, round: Round) -> Round:
     """Ask the cohort and wait until the round is over; fix which updates count."""
     work = Work(run.id, round.number, Phase.TRAIN)
     parts = fed.records.participations(run.id, round.number, Phase.TRAIN)
-    collection, decision = await _collect(fed, run, round, work, parts, target=round.target, quorum=round.quorum)
-    reference = run.plan.aggregator.reference
-    if decision.state is State.MISSED or (reference is not None and reference not in collection.accepted):
+    collection, decision = await _collect(
+        fed,
+        run,
+        round,
+        work,
+        parts,
+        target=round.target,
+        quorum=round.quorum,
+        indispensable=run.plan.aggregator.reference,
+    )
+    if decision.state is State.MISSED:
         reason = _shortfall(fed, round, collection, decision)
         fed.records.fail_round(run.id, round.number, reason)
         fed.feed.publish("round_failed", run=run.id, round=round.number, detail=reason)
@@ -245,7 +253,8 @@ def _step(
 def contributors(fed: Federation, run: Run, round: Round) -> list[tuple[int, Participation]]:
     """(round of origin, participation) of each update that counts, by site name.
 
-    A late update of the round before stands in for its site if that sent nothing newer.
+    A late update of the round before stands in for its site if that sent nothing newer. One whose
+    newer update was worthless is counted as exposed, and has nothing in the round.
     """
     found = {
         p.site: (round.number, p)
@@ -253,8 +262,9 @@ def contributors(fed: Federation, run: Run, round: Round) -> list[tuple[int, Par
         if p.verdict is Verdict.ACCEPTED
     }
     if run.plan.cohort.late == "keep":
+        exposed = fed.records.worthless(run.id, round.number)
         for p in fed.records.participations(run.id, round.number - 1, Phase.TRAIN):
-            if p.verdict is Verdict.LATE and p.sha256:
+            if p.verdict is Verdict.LATE and p.sha256 and p.site not in exposed:
                 found.setdefault(p.site, (round.number - 1, p))
     return [found[site] for site in sorted(found)]
 
@@ -291,11 +301,19 @@ async def evaluate_model(fed: Federation, run: Run, round: Round) -> Round:
 
 
 async def _collect(
-    fed: Federation, run: Run, round: Round, work: Work, parts: list[Participation], *, target: int, quorum: int
+    fed: Federation,
+    run: Run,
+    round: Round,
+    work: Work,
+    parts: list[Participation],
+    *,
+    target: int,
+    quorum: int,
+    indispensable: str | None = None,
 ) -> tuple[Collection, Decision]:
     cohort = run.plan.cohort
     ends = fed.clock.monotonic() + (cohort.round_seconds or float("inf"))
-    collection = Collection(target, quorum, cohort.deadline_seconds, ends)
+    collection = Collection(target, quorum, cohort.deadline_seconds, ends, indispensable)
     collection.accepted.update(p.site for p in parts if p.verdict is Verdict.ACCEPTED)
     asked = [p.site for p in parts if p.verdict is Verdict.ASKED]
     collection.ask(asked, fed.clock.monotonic())

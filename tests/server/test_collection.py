@@ -20,7 +20,8 @@ class CollectionMachine(RuleBasedStateMachine):
     def begin(self, asked, enough, data):
         self.now = 100.0
         self.target, self.quorum = enough, data.draw(st.integers(0, enough))
-        self.collection = Collection(self.target, self.quorum, DEADLINE)
+        self.indispensable = data.draw(st.none() | st.sampled_from(SITES))
+        self.collection = Collection(self.target, self.quorum, DEADLINE, indispensable=self.indispensable)
         self.asked = set(asked)
         self.lives = dict.fromkeys(asked, self.now)
         self.accepted, self.out = set(), set()
@@ -53,7 +54,9 @@ class CollectionMachine(RuleBasedStateMachine):
         assert self.collection.open_sites == still
         assert self.collection.accepted == self.accepted <= self.asked
         waiting = still - silent
-        if len(self.accepted) >= self.target:
+        if self.indispensable not in {None, *self.accepted, *waiting}:
+            expected = State.MISSED
+        elif len(self.accepted) >= self.target and self.indispensable not in waiting:
             expected = State.MET
         elif not waiting:
             expected = State.MET if len(self.accepted) >= self.quorum else State.MISSED
