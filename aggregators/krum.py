@@ -68,7 +68,8 @@ class MultiKrum:
     """The mean of the m updates with the lowest Krum scores, all from one scoring (Blanchard et al. 2017).
 
     ``m`` None stands for n - f - 2, the most there can be. With shares, the chosen are
-    averaged by their shares; a liar among them who claims a great share then owns the result.
+    averaged by their shares; a liar among them who claims a great share then owns the result. One
+    that has no share gives up its place to the next of the n - f - 2.
 
     Condition: n >= 2f + 3 and 1 <= m <= n - f - 2.
 
@@ -106,22 +107,22 @@ class MultiKrum:
 
         Raises:
             TooFewUpdates: there are too few for f or m.
-            TooFewExamples: the chosen have no share at all.
+            TooFewExamples: the n - f - 2 lowest have no share at all.
         """
         n = geometry.num_updates
         self.require(n)
         neighbours = n - self.f - 2
         scores_N = krum_scores(geometry.squared_NN, neighbours)
-        chosen = np.argsort(scores_N, kind="stable")[: self.m or neighbours]
-        weights_N = np.zeros(n)
-        weights_N[chosen] = shares_N[chosen]
-        total = weights_N.sum()
-        if total == 0:
+        trusted = np.argsort(scores_N, kind="stable")[:neighbours]
+        chosen = trusted[shares_N[trusted] > 0][: self.m]
+        if not chosen.size:
             raise TooFewExamples(
-                f"the {len(chosen)} updates that multi-krum chose rest on no example at all",
-                hint="weigh the sites alike, or check that their data loaders find their data",
+                f"the {neighbours} updates that multi-krum trusts most rest on no example at all",
+                hint="check that the sites' data loaders find their data",
             )
-        return weighed(weights_N / total, scores_N)
+        weights_N = np.zeros(n)
+        weights_N[chosen] = shares_N[chosen] / shares_N[chosen].sum()
+        return weighed(weights_N, scores_N)
 
 
 def krum_scores(squared_NN: npt.NDArray[np.float64], neighbours: int) -> npt.NDArray[np.float64]:

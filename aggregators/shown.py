@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InvalidUpdate
+from ..errors import InvalidUpdate, TooFewExamples
 from .decision import Combination, Coordinatewise, Decision, WeightedSum
 from .engine import rows_not_finite, sampled_columns, squared_distances
 from .geometry import Geometry
@@ -116,7 +116,12 @@ class Shown:
         )
 
     def decide(self, rule: Rule, pre: tuple[Mixing, ...], shares_N: npt.NDArray[np.float64], seed: int) -> Decision:
-        """What the rule decides of the mixed rows, told of all N updates."""
+        """What the rule decides of the mixed rows, told of all N updates.
+
+        Raises:
+            TooFewUpdates: as the rule and the mixings.
+            TooFewExamples: the updates rest on no example.
+        """
         mix_MK = np.eye(len(self.indices))
         geometry = self.geometry
         for step in pre:
@@ -124,6 +129,11 @@ class Shown:
             mix_MK = step_MM @ mix_MK
             geometry = geometry and mixed(geometry, step_MM)
         shares_M = mix_MK @ shares_N[list(self.indices)]
+        if not shares_M.any():
+            raise TooFewExamples(
+                f"the {len(self.indices)} updates that were not refused rest on no example at all",
+                hint="check that the sites' data loaders find their data",
+            )
         shares_M = shares_M / shares_M.sum()
         match rule:
             case PlainRule():

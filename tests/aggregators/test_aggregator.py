@@ -135,6 +135,13 @@ def test_the_rule_is_the_mean_unless_it_is_robust() -> None:
     assert rule("multi-krum", f=1).weighting == "uniform"
 
 
+def test_no_examples_among_what_is_left_have_no_aggregate() -> None:
+    updates_ND = np.array([[0.5], [0.25], [5.0], [6.0], [0.75]])
+    for name in ("median", "geometric-median"):
+        with pytest.raises(TooFewExamples, match="the 3 updates that were not refused rest on no example"):
+            rule(name, f=2, reject_norm=1.0)(updates_ND, [0, 0, 3, 3, 0])
+
+
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "mean"])
 def test_a_claimed_count_moves_no_robust_rule(name: str) -> None:
     updates_ND = _honest(11)

@@ -84,8 +84,15 @@ def test_the_chosen_are_averaged_by_their_shares() -> None:
 
 def test_chosen_updates_on_no_example_have_no_mean() -> None:
     updates_ND = np.array([[0.0], [1], [2], [100], [3]])
-    with pytest.raises(TooFewExamples, match="the 2 updates that multi-krum chose rest on no example"):
+    with pytest.raises(TooFewExamples, match="the 2 updates that multi-krum trusts most rest on no example"):
         MultiKrum(1, 2).judge(geometry(updates_ND), np.array([0, 0, 0, 1.0, 0]))
+
+
+def test_a_liar_without_examples_does_not_take_the_only_place() -> None:
+    updates_ND = np.array([[0.0], [2], [5], [9], [1]])  # the last lies in the middle and claims no example
+    decision = MultiKrum(1, 1).judge(geometry(updates_ND), np.array([0.25, 0.25, 0.25, 0.25, 0]))
+    np.testing.assert_array_equal(decision.scores_N, [5, 5, 25, 65, 2])  # type: ignore[arg-type]
+    assert decision.selected == (0,)
 
 
 def test_what_the_theorem_does_not_cover_is_refused() -> None:
