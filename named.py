@@ -17,8 +17,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else f"known: {', '.join(names) or 'none'}"
 
 
-def require_parameters(what: str, make: Callable[..., Any], parameters: Mapping[str, Any]) -> None:
+def require_parameters(
+    what: str, make: Callable[..., Any], parameters: Mapping[str, Any], beside: Iterable[str] = ()
+) -> None:
     """Check that ``make`` can be called with these parameters alone.
+
+    ``beside`` names what the caller may also have meant, since somebody else takes it.
 
     Raises:
         ConfigError: it takes no such parameter, or one that it needs is missing.
@@ -33,5 +37,5 @@ def require_parameters(what: str, make: Callable[..., Any], parameters: Mapping[
             for key, parameter in signature.parameters.items()
             if parameter.default is parameter.empty and key not in parameters
         ]
-        hint = nearest(unknown[0], signature.parameters) if unknown else f"set {' and '.join(missing)}"
+        hint = nearest(unknown[0], [*signature.parameters, *beside]) if unknown else f"set {' and '.join(missing)}"
         raise ConfigError(f"{what}: {error}", hint=hint) from None

@@ -6,6 +6,7 @@ rule's, its object is called with the rule's parameters and returns a ``Rule``.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Literal
@@ -45,6 +46,8 @@ _RULES: dict[str, Callable[..., Rule]] = {
     "foolsgold": FoolsGold,
 }
 _PRE = ("nnm", "bucketing")
+# What every rule may be given, as `rule` takes it.
+_FOR_ALL = ("weighting", "max_examples", "pre", "buckets", "clip_norm", "reject_norm")
 
 
 def rule(
@@ -77,7 +80,7 @@ def rule(
         ConfigError: no such rule, or it does not take these parameters.
     """
     make = _RULES.get(name) or _from_packages(name)
-    require_parameters(f"aggregator {name!r}", make, parameters)
+    require_parameters(f"aggregator {name!r}", make, parameters, beside=_FOR_ALL)
     made = make(**parameters)
     if not isinstance(made, PlainRule | DistanceRule | SampleRule):
         raise ConfigError(
@@ -111,5 +114,13 @@ def _from_packages(name: str) -> Callable[..., Rule]:
     found = entry_points(group=GROUP)
     if name not in found.names:
         raise ConfigError(f"there is no aggregator {name!r}", hint=nearest(name, sorted({*_RULES, *found.names})))
-    make: Callable[..., Rule] = found[name].load()
-    return make
+    try:
+        make = found[name].load()
+    except Exception as error:  # noqa: BLE001  (a package may fail in any way)
+        raise ConfigError(f"aggregator {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not inspect.isfunction(make) and not inspect.isclass(make):
+        raise ConfigError(
+            f"aggregator {name!r} is a {type(make).__name__}, expected a class or function that makes a rule"
+        )
+    rule: Callable[..., Rule] = make
+    return rule
