@@ -91,7 +91,7 @@ class AggregatorPlan(Settings):
     longer than ``reject_norm`` is refused, one longer than ``clip_norm`` is scaled back to it, and
     ``pre`` mixes what is left: by nearest neighbours, in buckets of ``buckets`` updates, or both.
     ``reference`` names the site that the rule fltrust measures the others by. Floating buffers
-    follow the rule, or stay each site's own.
+    are averaged, or the median where the rule withstands liars, or stay each site's own.
     """
 
     name: Name = "mean"

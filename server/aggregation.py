@@ -89,6 +89,7 @@ def step_model(
     state_out: Path,
     reference: Rows | None = None,
     aggregate_out: Path | None = None,
+    beside: Combination | None = None,
     buffers: Literal["average", "local"] = "average",
     block: int | None = None,
     workers: Workers | None = None,
@@ -96,10 +97,10 @@ def step_model(
     """Write the model of the next version; the one given stays as it is.
 
     The trainable values go through the optimizer. Floating buffers never do: they are combined
-    as the updates are, by weights that make a mean, or stay as received when ``buffers`` is
+    as ``beside`` says, by weights that make a mean, or stay as received when ``buffers`` is
     "local" or no update weighs anything. A counter becomes the largest among the updates that
-    weigh something and the model itself; under a coordinate rule the median (of two, the lower)
-    takes the place of the largest, which a single liar could choose. Frozen tensors are copied.
+    weigh something and the model itself; where ``beside`` goes by the coordinate the median (of two,
+    the lower) takes the place of the largest, which a single liar could choose. Frozen tensors are copied.
     The files are the same byte for byte whatever ``block`` is, and memory is O(N * block),
     however large the model.
 
@@ -113,6 +114,7 @@ def step_model(
         state_out: where the new state appears, if the optimizer keeps one; another path than ``state``.
         reference: the rows that the rule wanted beside the updates.
         aggregate_out: where the combined update appears; None for a rule that has no use for it.
+        beside: what to make of buffers and counters; None for what is made of the updates.
         buffers: what becomes of floating buffers.
         block: C; None chooses by N.
         workers: who computes the blocks; None for threads of this process.
@@ -123,7 +125,7 @@ def step_model(
         StoreError: a file could not be read or written.
     """
     columns = block or block_columns(len(updates))
-    workers = workers or Threads()
+    workers, beside = workers or Threads(), beside or combination
     with ExitStack() as files:
         model_file = files.enter_context(hashed_file(out))
         state_file = files.enter_context(hashed_file(state_out)) if optimizer.initial_states else None
@@ -143,9 +145,9 @@ def step_model(
                 state_file.write(interleaved(block_C.states).data)
             if aggregate_file:
                 aggregate_file.write(block_C.aggregate_C.data)
-        for buffers_C in _buffers(model, updates, combination if buffers == "average" else None, columns, workers):
+        for buffers_C in _buffers(model, updates, beside if buffers == "average" else None, columns, workers):
             model_file.write(buffers_C.data)
-        for counters_C in _counters(model, updates, combination, columns):
+        for counters_C in _counters(model, updates, beside, columns):
             model_file.write(counters_C.data)
         for raw in model.frozen_bytes():
             model_file.write(raw)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..aggregators.aggregator import Aggregator
-from ..aggregators.decision import Decision
+from ..aggregators.decision import Combination, Coordinatewise, Decision, Middle
 from ..aggregators.rows import Rows
 from ..aggregators.workers import Workers
 from ..errors import ConfigError, TooFewUpdates
@@ -114,6 +114,21 @@ def judge(
     if aggregator.rule.f != 0:  # a rule that withstands nobody goes on without those that were refused
         aggregator = aggregator.without(num_refused, rows.num_rows + num_refused)
     return aggregator.decide(rows, num_examples, reference=hearing.reference, seed=seed, workers=workers)
+
+
+def beside(aggregator: Aggregator, decision: Decision, num_updates: int) -> Combination:
+    """What to make of buffers and counters, which no rule looks at.
+
+    As of the updates, where each coordinate has its own defence and where the rule withstands nobody
+    anyway. Otherwise whoever sends unremarkable updates would choose them, so that it is the median
+    over all updates that were not refused. Where no update weighs anything they stay as they are.
+    """
+    made = decision.combination
+    defended = isinstance(made, Coordinatewise) and made.mix_MN is None
+    if defended or aggregator.rule.f == 0 or not decision.selected:
+        return made
+    shown = tuple(index for index in range(num_updates) if index not in decision.refused)
+    return Coordinatewise(Middle((len(shown) - 1) // 2), shown)
 
 
 def draw_seed(run: str, round: int, update_digests: Iterable[str]) -> int:

@@ -22,7 +22,7 @@ from ..collection import Collection, Decision, State
 from ..exclusion import suspend_distrusted
 from ..federation import Federation
 from ..history import Judgement, Participation, Round, RoundState, Run, Verdict
-from ..judging import draw_seed, hear, judge, judgements
+from ..judging import beside, draw_seed, hear, judge, judgements
 from ..memory import give_back_memory
 from ..optimizers import optimizer_for
 from ..planner import needed, select, weighted_mean
@@ -242,6 +242,7 @@ def _step(
         state_out=scratch("state"),
         reference=hearing.reference,
         aggregate_out=scratch("aggregator") if aggregator.rule.reference == "optional" else None,
+        beside=beside(aggregator, decision, len(hearing.updates)),
         buffers=plan.buffers,
         workers=fed.workers,
     )
