@@ -138,11 +138,12 @@ def draw_seed(run: str, round: int, update_digests: Iterable[str]) -> int:
 
 
 def judgements(
-    name: str, parts: Sequence[tuple[int, Participation]], hearing: Hearing, decision: Decision
+    aggregator: Aggregator, parts: Sequence[tuple[int, Participation]], hearing: Hearing, decision: Decision
 ) -> dict[str, Judgement]:
     """What became of each update, by site.
 
-    One that rests on no example weighs nothing, and is not held against its site.
+    One that rests on no example weighs nothing under a rule that knows shares, and that is not held against its
+    site. Under any other it has its say, and is judged like all: to claim nothing is no disguise.
     """
     places = {site: index for index, site in enumerate(hearing.updates)}
     found = {}
@@ -152,8 +153,9 @@ def judgements(
             found[part.site] = Judgement(number, weight=None, score=None)
             continue
         reason = ""
-        if index not in decision.selected and (part.num_examples or index in decision.refused):
-            reason = decision.refused.get(index, f"{name} left it out")
+        judged = part.num_examples or not aggregator.rule.weighable or index in decision.refused
+        if judged and index not in decision.selected:
+            reason = decision.refused.get(index, f"{aggregator.name} left it out")
         weights_N, scores_N = decision.weights_N, decision.scores_N
         found[part.site] = Judgement(
             number,

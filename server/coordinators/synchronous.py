@@ -248,7 +248,7 @@ def _step(
     )
     if hearing.state is not None:
         step = replace(step, aggregator_state=hearing.state)
-    return judgements(plan.name, parts, hearing, decision), step
+    return judgements(aggregator, parts, hearing, decision), step
 
 
 def contributors(fed: Federation, run: Run, round: Round) -> list[tuple[int, Participation]]:

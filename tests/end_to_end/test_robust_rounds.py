@@ -153,6 +153,17 @@ async def test_a_claim_of_many_examples_weighs_nothing(tmp_path):
             np.testing.assert_allclose(trained(local, await outcome(local, **wanted)), expected_D, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("name", "expected"), [("mda", ["eve"]), ("multi-krum", ["c", "d"])])
+async def test_a_claim_of_no_examples_is_no_disguise_where_it_costs_no_say(tmp_path, name, expected):
+    modest = {"eve": source(UPDATES["eve"], examples=0)}
+    async with five_sites(tmp_path, modest) as local:
+        shown = await outcome(local, name=name, f=1)
+        assert shown.state == "finished", shown.reason
+        assert left_out(shown) == expected
+        assert parts(shown)["eve"].weight == 0
+        assert local.fed.registry.standing("eve").rejection_rate == pytest.approx(0.1 if "eve" in expected else 0)
+
+
 async def test_a_metric_that_one_site_alone_reports_stops_nothing(tmp_path):
     odd = {"b": source(UPDATES["b"], metrics="'loss': 0.25, 'novel': 7.0"), "d": source(UPDATES["d"], metrics="")}
     async with five_sites(tmp_path, odd) as local:
@@ -230,7 +241,7 @@ def journalled(local, name):
         ({"name": "multi-krum", "f": 1, "m": 3}, 5, "m <= n - f - 2", "raise cohort.quorum"),
         ({"name": "bulyan", "f": 1}, 5, "n >= 4f \\+ 3", "lower f"),
         ({"name": "multi-crum", "f": 1}, 5, "no aggregator 'multi-crum'", "did you mean multi-krum"),
-        ({"name": "median", "clip": 1.0}, 5, "aggregator 'median'.*'clip'", "known: f"),
+        ({"name": "median", "clip": 1.0}, 5, "aggregator 'median'.*'clip'", "did you mean clip_norm?"),
         ({"name": "krum", "f": 1, "parameters": {"momentum": 0.5}}, 5, "aggregator 'krum'.*'momentum'", "known: f"),
         ({"name": "krum"}, 5, "aggregator 'krum'.*'f'", "set f"),
         ({"name": "centered-clipping"}, 5, "aggregator 'centered-clipping'.*'clip'", "set clip"),
