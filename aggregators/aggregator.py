@@ -20,7 +20,7 @@ from .decision import Combination, Decision, WeightedSum
 from .engine import NotFinite, combine_into, rows_not_finite, squared_norms
 from .kernel_numpy import NumpyKernel
 from .protocols import DistanceRule, Rule, SampleRule
-from .rows import ArrayRows, Rows, stacked
+from .rows import ArrayRows, Rows, chosen, stacked
 from .shown import Mixing, Shown
 from .workers import Threads, Workers
 
@@ -32,7 +32,8 @@ class Aggregator:
     """A rule, and what comes before it.
 
     In this order: an update that is not finite, or longer than ``reject_norm``, is refused, and
-    the rule is told to expect that many fewer liars; one longer than ``clip_norm`` is scaled back
+    the rule is told to expect that many fewer liars (one that withstands none goes on without those
+    that are too long); one longer than ``clip_norm`` is scaled back
     to it (Sun et al. 2019, "norm bounding"); the pre-aggregations mix the rows; the rule decides.
 
     With ``weighting`` "examples" an update's share is min(n_k, max_examples), with "uniform" every
@@ -150,8 +151,8 @@ class Aggregator:
         if shares_N.shape != (rows.num_rows,):
             raise InvalidUpdate(f"{shares_N.size} numbers of examples came with {rows.num_rows} updates")
         _require_reference(self, rows, reference)
-        refused = {**refused}
-        factors_N = self._factors(rows, refused, workers)
+        factors_N, bounded = self._bounded(rows, workers)
+        refused = {**bounded, **refused}
         shown = Shown.of(rows, factors_N, refused, reference, history=self.rule.reference == "history")
         if isinstance(self.rule, DistanceRule) or any(step.needs_distances for step in self.pre):
             shown = shown.measured(workers)
@@ -161,7 +162,9 @@ class Aggregator:
         refused |= {shown.indices[position]: NOT_FINITE for position in bad}
         shown = shown.without(bad)
         why = "".join(f"; update {index}: {reason}" for index, reason in sorted(refused.items()))
-        able = self.without(len(refused), rows.num_rows, why)
+        # A rule that withstands nobody has the bound instead, and goes on without whoever exceeds it.
+        too_long = {index for index, reason in bounded.items() if reason != NOT_FINITE}
+        able = self.without(len(refused.keys() - too_long) if self.rule.f == 0 else len(refused), rows.num_rows, why)
         able.require(len(shown.indices))
         return replace(shown.decide(able.rule, able.pre, shares_N, seed), refused=refused)
 
@@ -210,18 +213,23 @@ class Aggregator:
             cliques=decision.cliques,
         )
 
-    def _factors(self, rows: Rows, refused: dict[int, str], workers: Workers) -> npt.NDArray[np.float64]:
-        """What each update is scaled by; those that are too long are added to ``refused``."""
+    def _bounded(self, rows: Rows, workers: Workers) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
+        """What each update is scaled by, and why some have no length or one that is not accepted."""
+        factors_N = np.ones(rows.num_rows)
         if self.clip_norm is None and self.reject_norm is None:
-            return np.ones(rows.num_rows)
+            return factors_N, {}
         norms_N = np.sqrt(squared_norms(rows, workers=workers))
+        suspects = np.flatnonzero(~np.isfinite(norms_N)).tolist()
+        bad = {suspects[k] for k in rows_not_finite(chosen(rows, suspects), workers=workers)} if suspects else set()
         limit = math.inf if self.reject_norm is None else self.reject_norm
-        for index in np.flatnonzero(~(norms_N <= limit)).tolist():
-            refused.setdefault(index, f"its norm is {norms_N[index]:.3g}, at most {limit:g} is accepted")
-        if self.clip_norm is None:
-            return np.ones(rows.num_rows)
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.minimum(1.0, self.clip_norm / norms_N))
+        refused = {
+            index: f"its norm is {norms_N[index]:.3g}, at most {limit:g} is accepted"
+            for index in np.flatnonzero(norms_N > limit).tolist()
+        } | dict.fromkeys(bad, NOT_FINITE)
+        if self.clip_norm is not None:
+            taken = [index for index in range(rows.num_rows) if index not in refused]
+            factors_N[taken] = self.clip_norm / np.maximum(norms_N[taken], self.clip_norm)
+        return factors_N, refused
 
 
 def as_rows(updates: Rows | npt.ArrayLike) -> Rows:

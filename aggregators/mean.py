@@ -27,7 +27,7 @@ class Mean:
 
     @property
     def f(self) -> int:
-        """None: it withstands no liar."""
+        """0: it withstands no liar."""
         return 0
 
     def require(self, n: int) -> None:

@@ -202,6 +202,33 @@ def test_too_long_an_update_is_refused_and_a_long_one_is_scaled() -> None:
     np.testing.assert_allclose(mean.weights_N, [0.05, 0.75])
 
 
+def test_the_mean_goes_on_without_what_is_too_long() -> None:
+    updates_ND = np.array([[1.0], [3.0], [1000.0], [np.inf]])
+    result = rule("mean", reject_norm=10.0)(updates_ND[:3])
+    np.testing.assert_array_equal(result.update_D, [2.0])
+    assert dict(result.refused) == {2: "its norm is 1e+03, at most 10 is accepted"}
+    with pytest.raises(TooFewUpdates, match="at least 1 updates, got 0"):
+        rule("mean", reject_norm=0.5)(updates_ND[:3])
+    with pytest.raises(InvalidUpdate, match=r"1 of 4 updates are worthless.*update 3: it holds a value that is not"):
+        rule("mean", reject_norm=10.0)(updates_ND)
+
+
+@pytest.mark.parametrize("name", ["median", "krum", "trimmed-mean", "geometric-median"])
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_an_infinity_is_refused_and_not_scaled(name: str, poison: float) -> None:
+    updates_ND = _honest(7)
+    updates_ND[2, 3] = poison
+    result = _rule(name, 1, clip_norm=1.0)(updates_ND)
+    assert dict(result.refused) == {2: "it holds a value that is not finite"}
+    others = _rule(name, 0, clip_norm=1.0)(np.delete(updates_ND, 2, axis=0))
+    np.testing.assert_allclose(result.update_D, others.update_D, rtol=1e-6)
+
+
+def test_a_huge_update_is_scaled_to_next_to_nothing() -> None:
+    updates_ND = np.array([[1.0, 0], [3e38, 3e38]])  # its norm is beyond float32's squares
+    np.testing.assert_array_equal(rule("mean", clip_norm=1.0)(updates_ND).update_D, [0.5, 0])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_scaling_is_the_same_as_scaled_updates(name: str) -> None:
     updates_ND = _honest(11)
