@@ -111,6 +111,13 @@ class AggregatorPlan(Settings):
     reference: Name | None = None
     buffers: Literal["average", "local"] = "average"
 
+    @model_validator(mode="after")
+    def _each_in_its_place(self) -> AggregatorPlan:
+        for key in self.parameters:
+            if key in type(self).model_fields:
+                raise ValueError(f"{key} is no key of parameters: write it beside name")
+        return self
+
 
 class FedAvg(Settings):
     """w ← w + η Δ (McMahan et al. 2017)."""

@@ -19,7 +19,7 @@ from .aggregate import Aggregate
 from .decision import Combination, Decision, WeightedSum
 from .engine import NotFinite, combine_into, rows_not_finite, squared_norms
 from .kernel_numpy import NumpyKernel
-from .protocols import DistanceRule, Rule, SampleRule
+from .protocols import DistanceRule, Rule, SampleRule, require_count, require_positive
 from .rows import ArrayRows, Rows, chosen, stacked
 from .shown import Mixing, Shown
 from .workers import Threads, Workers
@@ -59,11 +59,11 @@ class Aggregator:
             raise ConfigError(
                 f"{self.name} cannot weigh updates by examples", hint="leave weighting out, or choose another rule"
             )
-        if self.max_examples is not None and self.max_examples < 1:
-            raise ConfigError(f"max_examples is {self.max_examples}, expected at least 1")
+        if self.max_examples is not None:
+            require_count("max_examples", self.max_examples, at_least=1)
         for name, bound in (("clip_norm", self.clip_norm), ("reject_norm", self.reject_norm)):
-            if bound is not None and not 0 < bound < math.inf:
-                raise ConfigError(f"{name} is {bound:g}, expected a positive number")
+            if bound is not None:
+                require_positive(name, bound)
 
     def require(self, n: int) -> None:
         """Check that the rule's theorem, and that of each step before it, covers n updates.
@@ -98,10 +98,13 @@ class Aggregator:
         """What each of N updates may weigh: float64, summing to 1; 0 for one that rests on no example.
 
         Raises:
-            InvalidUpdate: a count is negative or not finite.
+            InvalidUpdate: a count is no number, negative or not finite.
             TooFewExamples: all counts are 0, or there are none.
         """
-        counts_N = np.asarray(num_examples_N, np.float64)
+        try:
+            counts_N = np.asarray(num_examples_N, np.float64)
+        except (ValueError, TypeError) as error:
+            raise InvalidUpdate(f"the numbers of examples are no numbers: {error}") from None
         if counts_N.ndim != 1:
             raise InvalidUpdate(f"the numbers of examples have shape {counts_N.shape}, expected one per update")
         for index, count in enumerate(counts_N):
@@ -244,6 +247,9 @@ def as_rows(updates: Rows | npt.ArrayLike) -> Rows:
         return ArrayRows(np.asarray(updates))
     except ValueError as error:  # rows of different lengths
         raise InvalidUpdate(f"the updates do not have one shape: {error}") from None
+    except (TypeError, RuntimeError) as error:  # tensors that numpy cannot read
+        hint = "hand in numpy arrays; of a tensor, tensor.detach().float().cpu().numpy()"
+        raise InvalidUpdate(f"the updates cannot be read as arrays: {error}", hint=hint) from None
 
 
 def _combined(rows: Rows, reference: Rows | None, combination: Combination) -> npt.NDArray[Any]:
@@ -252,11 +258,22 @@ def _combined(rows: Rows, reference: Rows | None, combination: Combination) -> n
     if isinstance(rows, ArrayRows) and np.issubdtype(rows.updates_ND.dtype, np.integer):
         exact_D = np.empty(rows.num_columns, np.float64)
         combine_into(exact_D, ArrayRows(rows.updates_ND, np.float64), combination, kernel=NumpyKernel())
-        return np.asarray(np.rint(exact_D), rows.updates_ND.dtype)
+        return _rounded(exact_D, rows.updates_ND.dtype)
     update_D = np.empty(rows.num_columns, np.float32)
     if not combine_into(update_D, rows, combination):
         raise NotFinite("what the updates add up to is not finite")
     return update_D
+
+
+def _rounded(exact_D: npt.NDArray[np.float64], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Integers, half to even; the largest or smallest of them for what lies beyond."""
+    info = np.iinfo(dtype)
+    with np.errstate(invalid="ignore"):
+        rounded_D = np.rint(exact_D).astype(dtype)
+    # As float64 the largest 64-bit integer is one more than it is.
+    rounded_D[exact_D >= float(info.max)] = info.max
+    rounded_D[exact_D <= float(info.min)] = info.min
+    return rounded_D
 
 
 def _require_reference(aggregator: Aggregator, rows: Rows, reference: Rows | None) -> None:

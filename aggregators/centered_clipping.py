@@ -5,18 +5,16 @@ Shape suffixes: N updates, P = N + 1 points, the last of them the start.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ConfigError
 from .averaging import weighed
 from .decision import Decision
 from .geometry import Geometry
-from .protocols import Reference, require_count, require_updates
+from .protocols import Reference, require_count, require_positive, require_updates
 from .reach import REACH, within_reach
 
 
@@ -45,10 +43,10 @@ class CenteredClipping:
     reference: ClassVar[Reference] = "optional"
 
     def __post_init__(self) -> None:
-        require_count("f", self.f or 0)
+        if self.f is not None:
+            require_count("f", self.f)
         require_count("iterations", self.iterations, at_least=1)
-        if not 0 < self.clip < math.inf:
-            raise ConfigError(f"clip is {self.clip!r}, expected a positive number")
+        require_positive("clip", self.clip)
 
     def require(self, n: int) -> None:
         """n > 2f.

@@ -34,7 +34,8 @@ class Median:
     reference: ClassVar[Reference] = "none"
 
     def __post_init__(self) -> None:
-        require_count("f", self.f or 0)
+        if self.f is not None:
+            require_count("f", self.f)
 
     def require(self, n: int) -> None:
         """n > 2f.

@@ -13,11 +13,10 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ConfigError
 from .averaging import mean_of
 from .decision import Decision
 from .geometry import Geometry
-from .protocols import Reference, require_count, require_updates
+from .protocols import Reference, require_count, require_positive, require_updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,7 @@ class DivideAndConquer:
         require_count("f", self.f)
         require_count("iterations", self.iterations, at_least=1)
         require_count("coordinates", self.coordinates, at_least=1)
-        if not 0 < self.c < math.inf:
-            raise ConfigError(f"c is {self.c!r}, expected a positive number")
+        require_positive("c", self.c)
 
     @property
     def samples(self) -> int:

@@ -42,7 +42,8 @@ class FLTrust:
     reference: ClassVar[Reference] = "required"
 
     def __post_init__(self) -> None:
-        require_count("f", self.f or 0)
+        if self.f is not None:
+            require_count("f", self.f)
 
     def require(self, n: int) -> None:
         """n > f.

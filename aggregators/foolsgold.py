@@ -46,7 +46,8 @@ class FoolsGold:
     reference: ClassVar[Reference] = "history"
 
     def __post_init__(self) -> None:
-        require_count("f", self.f or 0)
+        if self.f is not None:
+            require_count("f", self.f)
 
     def require(self, n: int) -> None:
         """n > f.

@@ -16,7 +16,7 @@ from ..errors import ConfigError
 from .averaging import weighed
 from .decision import Decision
 from .geometry import Geometry
-from .protocols import Reference, require_count, require_updates
+from .protocols import Reference, require_count, require_positive, require_updates
 from .reach import REACH, within_reach
 
 
@@ -49,8 +49,10 @@ class GeometricMedian:
     reference: ClassVar[Reference] = "none"
 
     def __post_init__(self) -> None:
-        require_count("f", self.f or 0)
+        if self.f is not None:
+            require_count("f", self.f)
         require_count("iterations", self.iterations, at_least=1)
+        require_positive("smoothing", self.smoothing)
         if not 1e-12 <= self.smoothing <= 1:
             raise ConfigError(f"smoothing is {self.smoothing!r}, expected a number from 1e-12 to 1")
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
+import numpy as np
+
 from ..errors import ConfigError
 from ..named import nearest, require_parameters
 from .aggregator import Aggregator
@@ -80,6 +82,7 @@ def rule(
         ConfigError: no such rule, or it does not take these parameters.
     """
     make = _RULES.get(name) or _from_packages(name)
+    parameters = {key: value.item() if isinstance(value, np.generic) else value for key, value in parameters.items()}
     require_parameters(f"aggregator {name!r}", make, parameters, beside=_FOR_ALL)
     made = make(**parameters)
     if not isinstance(made, PlainRule | DistanceRule | SampleRule):
@@ -91,7 +94,7 @@ def rule(
         rule=made,
         weighting=weighting or ("examples" if isinstance(made, Mean) else "uniform"),
         max_examples=max_examples,
-        pre=tuple(_mixing(step, made, buckets) for step in pre),
+        pre=tuple(_mixing(step, made, buckets) for step in ((pre,) if isinstance(pre, str) else pre)),
         clip_norm=clip_norm,
         reject_norm=reject_norm,
     )
@@ -116,7 +119,7 @@ def _from_packages(name: str) -> Callable[..., Rule]:
         raise ConfigError(f"there is no aggregator {name!r}", hint=nearest(name, sorted({*_RULES, *found.names})))
     try:
         make = found[name].load()
-    except Exception as error:  # noqa: BLE001  (a package may fail in any way)
+    except Exception as error:
         raise ConfigError(f"aggregator {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not inspect.isfunction(make) and not inspect.isclass(make):
         raise ConfigError(

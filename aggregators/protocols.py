@@ -5,7 +5,9 @@ Shape suffixes: N updates.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -92,6 +94,16 @@ def require_count(name: str, value: int, at_least: int = 0) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
         raise ConfigError(f"{name} is {value!r}, expected a whole number from {at_least} on")
+
+
+def require_positive(name: str, value: float) -> None:
+    """Refuse a parameter that is no finite number above 0.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < math.inf:
+        raise ConfigError(f"{name} is {value!r}, expected a positive number")
 
 
 def require_updates(rule: str, n: int, needed: int, condition: str) -> None:

@@ -116,11 +116,55 @@ def test_bad_parameters_are_refused() -> None:
     with pytest.raises(ConfigError, match="krum cannot weigh updates by examples"):
         rule("krum", f=1, weighting="examples")
     for name in ("clip_norm", "reject_norm"):
-        with pytest.raises(ConfigError, match=f"{name} is -1, expected a positive number"):
+        with pytest.raises(ConfigError, match=f"{name} is -1.0, expected a positive number"):
             rule("mean", **{name: -1.0})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="no pre-aggregation 'nmm'") as caught:
         rule("median", pre=["nmm"])
     assert caught.value.hint == "did you mean nnm?"
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("mean", {"max_examples": 1.5}, "max_examples is 1.5, expected a whole number"),
+        ("mean", {"clip_norm": "1"}, "clip_norm is '1', expected a positive number"),
+        ("centered-clipping", {"clip": None}, "clip is None, expected a positive number"),
+        ("dnc", {"f": 1, "c": "x"}, "c is 'x', expected a positive number"),
+        ("geometric-median", {"smoothing": True}, "smoothing is True, expected a positive number"),
+        ("median", {"f": ""}, "f is '', expected a whole number"),
+        ("foolsgold", {"f": False}, "f is False, expected a whole number"),
+    ],
+)
+def test_parameters_of_another_type_are_refused(name: str, parameters: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        rule(name, **parameters)  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_and_one_mixing_by_its_name_are_understood() -> None:
+    assert rule("multi-krum", f=np.int64(1), m=np.int32(2), pre="nnm") == rule("multi-krum", f=1, m=2, pre=["nnm"])
+
+
+@pytest.mark.parametrize("counts", [["many"] * 3, [1j] * 3, [[1], [1, 2], [3]]])
+def test_counts_that_are_no_numbers_are_refused(counts: list[object]) -> None:
+    with pytest.raises(InvalidUpdate, match="the numbers of examples are no numbers"):
+        rule("mean")(np.ones((3, 2)), counts)  # type: ignore[arg-type]
+
+
+class Unreadable:
+    """A tensor that numpy cannot read: of bfloat16, with a gradient, on another device."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [TypeError("unsupported ScalarType BFloat16"), RuntimeError("requires grad")])
+def test_tensors_that_numpy_cannot_read_are_refused_with_the_mend(error: Exception) -> None:
+    with pytest.raises(InvalidUpdate, match=str(error)) as caught:
+        rule("mean")(Unreadable(error))  # type: ignore[arg-type]
+    assert "tensor.detach().float()" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["mean", "median", "geometric-median", "fltrust", "foolsgold"])
@@ -342,6 +386,13 @@ def test_integers_give_integers_rounded_half_to_even(dtype: type) -> None:
     assert (mean.update_D.tolist(), mean.update_D.dtype) == ([6], dtype)  # 5.5
     median = rule("median")(np.array([[3], [5], [5], [9]], dtype))
     assert (median.update_D.tolist(), median.update_D.dtype) == ([5], dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int8])
+def test_the_largest_integers_do_not_wrap_around(dtype: type) -> None:
+    info = np.iinfo(dtype)
+    result = rule("mean")(np.array([[info.max, info.min]] * 2, dtype))
+    assert result.update_D.tolist() == [info.max, info.min]
 
 
 def test_large_integers_are_exact() -> None:

@@ -244,6 +244,7 @@ def journalled(local, name):
         ({"name": "median", "clip": 1.0}, 5, "aggregator 'median'.*'clip'", "did you mean clip_norm?"),
         ({"name": "krum", "f": 1, "parameters": {"momentum": 0.5}}, 5, "aggregator 'krum'.*'momentum'", "known: f"),
         ({"name": "krum"}, 5, "aggregator 'krum'.*'f'", "set f"),
+        ({"name": "dnc", "f": 1, "parameters": {"c": "x"}}, 5, "c is 'x', expected a positive number", ""),
         ({"name": "centered-clipping"}, 5, "aggregator 'centered-clipping'.*'clip'", "set clip"),
         ({"name": "fltrust"}, 5, "'fltrust' needs a reference site", "aggregator.reference names the site"),
         ({"name": "median", "reference": "a"}, 5, "'median' has no use for a reference site", "aggregator.reference"),
