@@ -118,12 +118,12 @@ def _from_packages(name: str) -> Callable[..., Rule]:
     if name not in found.names:
         raise ConfigError(f"there is no aggregator {name!r}", hint=nearest(name, sorted({*_RULES, *found.names})))
     try:
-        make = found[name].load()
+        make: Callable[..., Rule] = found[name].load()
     except Exception as error:
         raise ConfigError(f"aggregator {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not inspect.isfunction(make) and not inspect.isclass(make):
+    makes = inspect.isfunction(make) or inspect.isclass(make)
+    if not makes:
         raise ConfigError(
             f"aggregator {name!r} is a {type(make).__name__}, expected a class or function that makes a rule"
         )
-    rule: Callable[..., Rule] = make
-    return rule
+    return make
