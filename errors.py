@@ -8,7 +8,7 @@ FoedusError
   NotFound          no such run, site, model or file
   ProtocolError     StaleRound, LayoutMismatch, MessageTooLarge, CorruptTransfer, InvalidUpdate
   RateLimited       the caller asks more often than it may
-  RoundFailed       QuorumNotMet, TooFewSites, TooFewExamples, TooFewUpdates
+  RoundFailed       QuorumNotMet, TooFewSites, TooFewExamples, TooFewUpdates, SecureSumFailed
   TaskFailed        a site's own training code raised
   RunStateError     the run's state does not allow this
   PolicyRefused     BudgetExhausted, SiteVeto
@@ -177,6 +177,20 @@ class TooFewExamples(RoundFailed):
 
 class TooFewUpdates(RoundFailed):
     """Fewer updates than the aggregation rule's theorem asks for at the plan's f."""
+
+
+class SecureSumFailed(RoundFailed):
+    """A secure sum was given up; no sum was learnt.
+
+    Attributes:
+        reason: the abort code, such as "too-few"; "" where it was not passed on.
+        blamed: the ids of the sites at fault, if any are known.
+    """
+
+    def __init__(self, message: str, *, reason: str = "", blamed: tuple[bytes, ...] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
+        self.blamed = blamed
 
 
 class TaskFailed(FoedusError):

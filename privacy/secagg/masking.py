@@ -1,0 +1,79 @@
+"""A site's update on its way out: quantised, then masked.
+
+Shape suffixes: D words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import InvalidUpdate
+from ..secrets import Secret
+from .checks import session_graph
+from .codes import AbortCode, Refusal
+from .keys import loaded, pair_mask, self_mask
+from .member import Member
+from .messages import Keys
+from .prg import fold
+from .quantise import quantise
+from .signing import Kind, sign
+from .state import SiteState, Stage, Step
+
+
+def mask(state: SiteState, update_D: npt.NDArray[np.float32], member: Member, *, weight: int | None = None) -> Step:
+    """Quantise and mask this site's update; the answer is a Masked message, and words to send with it.
+
+    May be called again after a restart, with the same update: the words are made again from the stored seeds.
+
+    Args:
+        state: after a delivery.
+        update_D: float32, the difference from the model received.
+        member: this site.
+        weight: a whole number from 1 to 1024 where the session is weighted.
+
+    Raises:
+        InvalidUpdate: the update cannot be used, or is not the one that was masked before. The state stays good.
+    """
+    session, sid = state.descriptor, state.descriptor.sid
+    if state.stage not in (Stage.DELIVERED, Stage.MASKED):
+        refusal = Refusal(AbortCode.BAD_MESSAGE, f"nothing is to be masked after {state.stage.name.lower()}")
+        return Step(state, refusal=state.refusal or refusal)
+    if len(update_D) != session.num_coordinates:
+        raise InvalidUpdate(f"the update has {len(update_D)} coordinates, expected {session.num_coordinates}")
+    if (weight is not None) != session.weighted:
+        raise InvalidUpdate(f"the weight is {weight}, and the session is {'' if session.weighted else 'not '}weighted")
+    words_D = quantise(
+        update_D,
+        scale=session.scale,
+        clip_norm=session.clip_norm,
+        ring=session.ring,
+        seed=state.rounding,
+        weight=weight,
+    )
+    plus, minus = _mask_seeds(state)
+    fold(words_D, add=plus, subtract=minus, suite=session.suite)
+    digest = hashlib.sha256(words_D.data).digest()
+    if state.masked is not None:
+        if digest != state.masked_digest:
+            raise InvalidUpdate("the update is not the one that was masked before; this round goes on without it")
+        return Step(state, state.masked.to_bytes(), words_D)
+    masked = sign(member.key, Kind.MASKED, sid, digest)
+    return Step(replace(state, stage=Stage.MASKED, masked_digest=digest, masked=masked), masked.to_bytes(), words_D)
+
+
+def _mask_seeds(state: SiteState) -> tuple[list[Secret], list[Secret]]:
+    """Seeds of the masks that this site adds, its own first, and of those that it subtracts, as the later of a pair."""
+    sid, dealers = state.descriptor.sid, set(state.dealers)
+    bodies = {message.sender: Keys.from_bytes(message.body) for message in state.keys}
+    plus = [self_mask(sid, state.seed, state.site)]
+    minus: list[Secret] = []
+    mask_key = loaded(state.mask_key)
+    for other in session_graph(state.descriptor, state.keys).neighbours(state.site):
+        if other in dealers:
+            seed = pair_mask(sid, mask_key, bodies[other].mask_key, state.site, other)
+            (plus if state.site < other else minus).append(seed)
+    return plus, minus

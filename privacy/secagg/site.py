@@ -1,0 +1,193 @@
+"""A site's half of a secure sum: a message of the server in, a new state and an answer out.
+
+The caller stores the state before the answer leaves. Then a restart at any point answers the same message with the
+same bytes, and no message makes a site answer twice differently. A refusal ends the session and erases its secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from ...errors import SecureSumFailed
+from ..secrets import Secret
+from .checks import require_distinct_keys, require_enough, require_signed, session_graph, view_digest
+from .codes import AbortCode, Refusal, abort, refusal_of
+from .keys import agree, derive, loaded, seal, unseal
+from .member import Member
+from .messages import (
+    Complaint,
+    Deliver,
+    Keys,
+    Revealed,
+    Sealed,
+    Shares,
+    Unmask,
+    Which,
+    max_message_bytes,
+    read_signed_list,
+    require_sorted,
+    unframe,
+)
+from .shamir import SHARE_BYTES, share
+from .signing import Kind, sign
+from .state import Held, SiteState, Stage, Step, answered
+
+
+def receive(state: SiteState, message: bytes, member: Member) -> Step:
+    """Answer a message of the server in a session that this site has joined."""
+    if answer := state.answer_to(message):
+        return Step(state, answer.reply or None)
+    try:
+        kind, body = _framed(state, message)
+    except SecureSumFailed as error:
+        return Step(state, refusal=refusal_of(error))
+    if state.stage is Stage.REVEALED:
+        return Step(state, refusal=Refusal(AbortCode.ALREADY_REVEALED, "this site has given its shares away"))
+    if state.stage is Stage.ENDED:
+        return Step(state, refusal=state.refusal)
+    try:
+        expected, answer_with = _ANSWERS.get(kind, (None, None))
+        if answer_with is None or state.stage is not expected:
+            raise abort(AbortCode.BAD_MESSAGE, f"no {kind.label} message is expected after {state.stage.name.lower()}")
+        after, reply = answer_with(state, body, member)
+    except SecureSumFailed as error:
+        refusal = refusal_of(error)
+        return Step(state.ended(refusal), refusal=refusal)
+    return answered(after, message, reply)
+
+
+def _framed(state: SiteState, message: bytes) -> tuple[Kind, bytes]:
+    limit = max_message_bytes(state.descriptor.num_sites)
+    if len(message) > limit:
+        raise abort(AbortCode.BAD_MESSAGE, f"the message has {len(message)} bytes, at most {limit}")
+    kind, sid, body = unframe(message)
+    if sid != state.descriptor.sid:
+        raise abort(AbortCode.BAD_MESSAGE, f"the message is of session {sid.hex()[:12]}, not of this one")
+    return kind, body
+
+
+def _own(state: SiteState, kind: Kind) -> bytes:
+    """The message of a kind that this site has signed."""
+    return next(answer.reply for answer in state.answers if answer.reply[:1] == bytes([kind]))
+
+
+def _deal(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
+    """KeyList -> Shares: check everybody's keys, then seal shares of both secrets to each holder."""
+    session, sid = state.descriptor, state.descriptor.sid
+    keys = read_signed_list(body, Kind.KEYS, sid)
+    require_signed(keys, state.public_key_of)
+    if _own(state, Kind.KEYS) not in {message.to_bytes() for message in keys if message.sender == state.site}:
+        raise abort(AbortCode.BAD_LIST, "the key list does not hold the keys that this site has sent")
+    require_enough(len(keys), session.min_sites, "sites have sent keys")
+    require_distinct_keys(keys)
+    state = replace(state, stage=Stage.SHARES_SENT, keys=keys)
+    holders = session_graph(session, keys).holders(state.site)
+    require_enough(len(holders), state.threshold, "sites would hold shares of this site's secrets")
+    _require_one_opening(state)
+    bodies = {message.sender: Keys.from_bytes(message.body) for message in keys}
+    seed_shares = share(state.seed, state.threshold, len(holders))
+    mask_shares = share(state.mask_key, state.threshold, len(holders))
+    seal_key, mask_key = loaded(state.seal_key), loaded(state.mask_key)
+    sealed = []
+    for holder, seed_share, mask_share in zip(holders, seed_shares, mask_shares, strict=True):
+        if holder == state.site:
+            state = replace(state, held=(Held(holder, seed_share, mask_share),))
+            continue
+        try:
+            agree(mask_key, bodies[holder].mask_key)  # before any share leaves
+            key = derive(sid, agree(seal_key, bodies[holder].seal_key), "seal/shares", state.site, holder)
+        except SecureSumFailed as error:
+            raise abort(AbortCode.BAD_KEY, str(error), [holder]) from None
+        plain = seed_share.reveal_bytes() + mask_share.reveal_bytes()
+        kind = Kind.SHARES.label
+        sealed.append(Sealed(holder, seal(key, plain, sid=sid, kind=kind, sender=state.site, receiver=holder)))
+    return state, sign(member.key, Kind.SHARES, sid, Shares(tuple(sealed)).to_bytes()).to_bytes()
+
+
+def _require_one_opening(state: SiteState) -> None:
+    """Two attempts with this site's masked update must not both be opened, even by different sites.
+
+    Each needs t - c shares of honest sites, and each of those gives shares in one attempt of a round. So
+    t + t' > |members of either| + c leaves too few for the other one.
+    """
+    for before in state.exposures:
+        either = len(set(before.members) | set(state.members))
+        if before.threshold + state.threshold <= either + state.descriptor.colluders:
+            raise abort(AbortCode.POLICY, "so many sites have left since the last attempt that both could be opened")
+
+
+def _take_shares(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
+    """Deliver -> nothing, or a complaint about the dealers whose shares do not open."""
+    session, sid = state.descriptor, state.descriptor.sid
+    delivered = Deliver.from_bytes(body)
+    require_sorted(delivered.dealers, "the list of dealers")
+    require_enough(len(delivered.dealers), session.min_sites, "sites have dealt shares")
+    graph, dealers = session_graph(session, state.keys), set(delivered.dealers)
+    neighbours = [site for site in graph.neighbours(state.site) if site in dealers]
+    if state.site not in dealers or not dealers <= set(state.members):
+        raise abort(AbortCode.BAD_LIST, "the dealers are not sites that sent keys, this one among them")
+    require_enough(len(neighbours) + 1, state.threshold, "holders of this site's shares are left")
+    if [item.other for item in delivered.sealed] != neighbours:
+        raise abort(AbortCode.BAD_LIST, "the shares delivered are not those of this site's neighbours, in order")
+    bodies = {message.sender: Keys.from_bytes(message.body) for message in state.keys}
+    held, bad, seal_key = list(state.held), [], loaded(state.seal_key)
+    for item in delivered.sealed:
+        key = derive(sid, agree(seal_key, bodies[item.other].seal_key), "seal/shares", item.other, state.site)
+        kind = Kind.SHARES.label
+        opened = unseal(key, item.ciphertext, sid=sid, kind=kind, sender=item.other, receiver=state.site)
+        if opened is None:
+            bad.append(item.other)
+            continue
+        plain = opened.reveal_bytes()
+        held.append(Held(item.other, Secret(plain[:SHARE_BYTES]), Secret(plain[SHARE_BYTES:])))
+    held.sort(key=lambda item: item.owner)
+    after = replace(state, stage=Stage.DELIVERED, dealers=delivered.dealers, held=tuple(held))
+    if not bad:
+        return after, b""
+    return after, sign(member.key, Kind.COMPLAINT, sid, Complaint(tuple(bad)).to_bytes()).to_bytes()
+
+
+def _acknowledge(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
+    """Survivors -> Ack: this one view, and from now on no other. Its own secrets are not needed any more."""
+    session, sid = state.descriptor, state.descriptor.sid
+    masked = read_signed_list(body, Kind.MASKED, sid)
+    survivors = tuple(message.sender for message in masked)
+    if state.site not in survivors:
+        raise abort(AbortCode.LATE, "the sum goes on without this site")
+    require_enough(len(survivors), session.needed_survivors, "masked updates are in the sum")
+    if not set(survivors) <= set(state.dealers):
+        raise abort(AbortCode.BAD_LIST, "a survivor has dealt no shares")
+    require_signed(masked, state.public_key_of)
+    if state.masked not in masked:
+        raise abort(AbortCode.BAD_LIST, "the survivors list holds another masked update of this site than it has sent")
+    view = view_digest(sid, state.keys, state.dealers, masked)
+    after = replace(state.erased(), stage=Stage.ACKED, survivors=survivors, view=view)
+    return after, sign(member.key, Kind.ACK, sid, view).to_bytes()
+
+
+def _reveal(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
+    """AckList -> Unmask: of each dealer one share, of the secret that the acknowledged survivors call for."""
+    session, sid = state.descriptor, state.descriptor.sid
+    acks = read_signed_list(body, Kind.ACK, sid)
+    require_signed(acks, state.public_key_of)
+    survivors = set(state.survivors)
+    if wrong := [ack.sender for ack in acks if ack.body != state.view or ack.sender not in survivors]:
+        raise abort(AbortCode.BAD_LIST, "sites have acknowledged another view of this session", wrong)
+    require_enough(len(acks), session.needed_acks, "sites have acknowledged the survivors")
+    given = tuple(
+        Revealed(item.owner, Which.SEED, item.seed_share)
+        if item.owner in survivors
+        else Revealed(item.owner, Which.MASK_KEY, item.mask_share)
+        for item in state.held
+    )
+    after = replace(state, stage=Stage.REVEALED, held=())
+    return after, sign(member.key, Kind.UNMASK, sid, Unmask(given).to_bytes()).to_bytes()
+
+
+_ANSWERS: Mapping[Kind, tuple[Stage, Callable[[SiteState, bytes, Member], tuple[SiteState, bytes]]]] = {
+    Kind.KEY_LIST: (Stage.KEYS_SENT, _deal),
+    Kind.DELIVER: (Stage.SHARES_SENT, _take_shares),
+    Kind.SURVIVORS: (Stage.MASKED, _acknowledge),
+    Kind.ACK_LIST: (Stage.ACKED, _reveal),
+}
