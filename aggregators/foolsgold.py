@@ -33,7 +33,7 @@ class FoolsGold:
 
     Condition: n > f, however many Sybils collude. It is made against those alone: a single liar
     counts fully, whatever the length of its update, and honest sites with the same data
-    are taken for Sybils.
+    are taken for Sybils. A site whose sum is longer than float32 can square weighs nothing.
 
     Scores are 1 minus the weight before it is divided.
 
@@ -75,6 +75,7 @@ class FoolsGold:
         most_N = alike_NN.max(axis=1) + EPSILON  # never below the 0 of the diagonal
         pardoned_NN = alike_NN * np.minimum(1, most_N[:, None] / most_N[None, :])
         apart_N = np.clip(1 - pardoned_NN.max(axis=1), 0, 1)
+        apart_N[np.isinf(geometry.norms_N)] = 0  # too long to have a direction: nothing says that it is not alike
         if apart_N.max() < ALIKE:
             weights_N = np.ones(n)
         else:

@@ -116,17 +116,19 @@ class Shown:
         )
 
     def decide(self, rule: Rule, pre: tuple[Mixing, ...], shares_N: npt.NDArray[np.float64], seed: int) -> Decision:
-        """What the rule decides of the mixed rows, told of all N updates.
+        """What the rule decides of the mixed rows, told of all N updates; each has the score of its own mixture.
 
         Raises:
             TooFewUpdates: as the rule and the mixings.
             TooFewExamples: the updates rest on no example.
         """
-        mix_MK = np.eye(len(self.indices))
+        mix_MK, mixture_K = np.eye(len(self.indices)), np.arange(len(self.indices))
         geometry = self.geometry
         for step in pre:
             step_MM = step.mix(len(mix_MK), geometry, seed)
             mix_MK = step_MM @ mix_MK
+            if isinstance(step, Bucketing):  # mixing by neighbours keeps each in its place
+                mixture_K = np.argmax(step_MM[:, mixture_K] > 0, axis=0)
             geometry = geometry and mixed(geometry, step_MM)
         shares_M = mix_MK @ shares_N[list(self.indices)]
         if not shares_M.any():
@@ -146,14 +148,20 @@ class Shown:
                 decision = rule.judge(geometry, shares_M)
         cliques = () if self.geometry is None else self.geometry.cliques
         return replace(
-            self._told(decision, mix_MK if pre else None),
+            self._told(decision, mix_MK if pre else None, mixture_K),
             cliques=tuple(tuple(self.indices[k] for k in clique) for clique in cliques),
         )
 
-    def _told(self, decision: Decision, mix_MK: npt.NDArray[np.float64] | None) -> Decision:
+    def _told(
+        self, decision: Decision, mix_MK: npt.NDArray[np.float64] | None, mixture_K: npt.NDArray[np.intp]
+    ) -> Decision:
         combination = self._unmixed(decision.combination, mix_MK)
         selected = tuple(index for index in combination.used if index < self.num_updates)
-        return Decision(combination, selected, self._scores(decision.scores_N, mix_MK))
+        scores_N = None
+        if decision.scores_N is not None:
+            scores_N = np.full(self.num_updates, np.inf)
+            scores_N[list(self.indices)] = decision.scores_N[mixture_K]
+        return Decision(combination, selected, scores_N)
 
     def _unmixed(self, combination: Combination, mix_MK: npt.NDArray[np.float64] | None) -> Combination:
         """The combination of N updates that a combination of the mixed rows stands for."""
@@ -172,15 +180,3 @@ class Shown:
                 mix_MN = np.zeros((len(mix_MK), self.num_updates))
                 mix_MN[:, places] = mix_MK * self.factors_K
                 return Coordinatewise(statistic, taken, mix_MN)
-
-    def _scores(
-        self, scores_M: npt.NDArray[np.float64] | None, mix_MK: npt.NDArray[np.float64] | None
-    ) -> npt.NDArray[np.float64] | None:
-        if scores_M is None:
-            return None
-        # A mixture of as many rows keeps their places; of fewer, an update has the score of its bucket.
-        if mix_MK is not None and len(mix_MK) != len(self.indices):
-            scores_M = scores_M[np.argmax(mix_MK > 0, axis=0)]
-        scores_N = np.full(self.num_updates, np.inf)
-        scores_N[list(self.indices)] = scores_M
-        return scores_N

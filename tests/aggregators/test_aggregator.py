@@ -10,6 +10,7 @@ from foedus.aggregators import Aggregate, rule
 from foedus.aggregators.aggregator import Aggregator
 from foedus.aggregators.decision import Coordinatewise, Decision, WeightedSum
 from foedus.aggregators.mean import Mean
+from foedus.aggregators.mixing import Bucketing
 from foedus.aggregators.rows import ArrayRows
 from foedus.errors import ConfigError, InvalidUpdate, TooFewExamples, TooFewUpdates
 from hypothesis import given, settings
@@ -308,6 +309,16 @@ def test_mixing_is_the_same_as_mixed_updates(name: str, pre: list[str]) -> None:
         assert result.scores.shape == (22,)
     if result.weights_N is not None:
         np.testing.assert_allclose(result.weights_N @ updates_ND, result.update_D, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("buckets", "pre"), [(1, []), (2, []), (2, ["nnm"]), (3, ["nnm"])])
+def test_an_update_has_the_score_of_its_own_bucket(buckets: int, pre: list[str]) -> None:
+    updates_ND, seed = _honest(15), 5
+    mix_MN = Bucketing(buckets).mix(15, None, seed)
+    of_buckets = _rule("krum", 1, pre=pre)((mix_MN @ updates_ND).astype(np.float32)).scores
+    scores = _rule("krum", 1, pre=["bucketing", *pre], buckets=buckets)(updates_ND, seed=seed).scores
+    assert of_buckets is not None
+    np.testing.assert_allclose(scores, of_buckets[np.argmax(mix_MN > 0, axis=0)], rtol=1e-3)  # type: ignore[arg-type]
 
 
 def test_buckets_are_drawn_by_the_seed() -> None:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from by_definition import geometry, uniform
+from foedus.aggregators import rule
 from foedus.aggregators.foolsgold import FoolsGold
 from foedus.aggregators.geometry import Geometry
 from foedus.errors import TooFewUpdates
@@ -64,13 +65,20 @@ def test_float32_distances_tell_no_sites_apart_that_are_alike() -> None:
     np.testing.assert_array_equal(decision.weights_N, uniform(3))  # type: ignore[arg-type]
 
 
-def test_a_history_without_a_direction_is_like_no_other() -> None:
+def test_a_history_of_no_length_is_like_no_other_and_one_without_measure_weighs_nothing() -> None:
     squared_PP = geometry(np.array([[0.0, 0], [1, 0], [1, 0], [5, 5]])).squared_PP
     squared_PP[3] = squared_PP[:, 3] = np.inf
     squared_PP[3, 3] = 0
     decision = FoolsGold().judge(Geometry(squared_PP), uniform(4))
-    assert decision.selected == (0, 3)
+    assert decision.selected == (0,)  # the infinite one could be anybody's likeness
     assert FoolsGold().judge(geometry(np.ones((1, 2))), uniform(1)).selected == (0,)
+
+
+def test_sybils_whose_bounded_updates_grew_beyond_measure_gain_nothing() -> None:
+    honest_ND = np.random.default_rng(0).standard_normal((5, 50)).astype(np.float32)
+    updates_ND = np.vstack([honest_ND, np.full((3, 50), 1e18, np.float32)])
+    result = rule("foolsgold", clip_norm=8.0)(updates_ND, reference=5 * updates_ND)
+    assert result.selected == (0, 1, 2, 3, 4)
 
 
 def test_all_may_lie_but_one() -> None:
