@@ -1,0 +1,65 @@
+"""The Gram matrix of the dealers' vectors, from products of shares, and nothing about a block of them.
+
+The products of shares lie on polynomials whose values at the data points are the blocks' inner products. Masks that
+add up to 0 there, from more dealers than can collude, leave only the sums: with one honest mask, the polynomial that
+is decoded is uniform among those of its sum.
+
+Shape suffixes: N dealers, H holders who answered, L columns of a block, A = N (N + 1) / 2 pairs, Z dealers of masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .decoding import wrong_rows
+from .field import Elements, Integers, Stream, add, gram, to_integers, total
+from .packing import Packing, at_data_points
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Products:
+    """The inner products of the dealers' vectors.
+
+    Attributes:
+        gram_NN: int64, exact, symmetric.
+        liars: holders whose answers differ from the rest's.
+    """
+
+    gram_NN: Integers
+    liars: tuple[int, ...]
+
+
+def pair_count(dealers: int) -> int:
+    """A, the number of masks that a dealer of masks deals: one for each pair a <= b."""
+    return dealers * (dealers + 1) // 2
+
+
+def product_answers(shares_NL: Elements, masks_ZA: Elements) -> Elements:
+    """What a holder answers: the masked products of its shares of each two vectors, ordered as ``np.triu_indices``."""
+    pairs = np.triu_indices(len(shares_NL))
+    return add(gram(shares_NL)[pairs], total(masks_ZA))
+
+
+def assembled(
+    packing: Packing, dealers: int, holders: Sequence[int], answers_HA: Elements, stream: Stream
+) -> Products | None:
+    """The Gram matrix of N dealers, from the answers of H holders; None if more than E of them are wrong.
+
+    Args:
+        stream: private randomness of whoever decodes.
+
+    Raises:
+        QuorumNotMet: too few holders answered.
+    """
+    packing.require_answers(len(holders))
+    wrong = wrong_rows(packing.holder_points(holders), answers_HA, packing.product_degree, packing.liars, stream)
+    if wrong is None:
+        return None
+    agreed = [position for position in range(len(holders)) if position not in wrong]
+    values_KA = at_data_points(packing, [holders[i] for i in agreed], answers_HA[agreed], packing.product_degree)
+    gram_NN = np.zeros((dealers, dealers), np.int64)
+    gram_NN[np.triu_indices(dealers)] = to_integers(total(values_KA))
+    return Products(gram_NN + np.triu(gram_NN, 1).T, tuple(holders[i] for i in wrong))
