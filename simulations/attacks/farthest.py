@@ -33,7 +33,8 @@ def min_max(known: Knowledge, *, direction: Direction = "std") -> Reals:
     squared_p = float(p_D @ p_D)
     if squared_p == 0:
         return known.mean
-    room_H = _squared_distances(known).max() - (known.centred**2).sum(axis=1)
+    # Where the honest rows are equal there is no room, and what is left of their mean is rounding.
+    room_H = np.maximum(_squared_distances(known).max() - (known.centred**2).sum(axis=1), 0)
     along_H = -(known.centred @ p_D)
     gamma = np.min((-along_H + np.sqrt(along_H**2 + squared_p * room_H)) / squared_p)
     return np.asarray(known.mean + gamma * p_D)
@@ -52,7 +53,7 @@ def min_sum(known: Knowledge, *, direction: Direction = "std") -> Reals:
     squared_p = float(p_D @ p_D)
     if squared_p == 0:
         return known.mean
-    room = _squared_distances(known).sum(axis=1).max() - (known.centred**2).sum()
+    room = max(_squared_distances(known).sum(axis=1).max() - (known.centred**2).sum(), 0)
     return known.mean + math.sqrt(room / (len(known.honest_HD) * squared_p)) * p_D
 
 

@@ -144,6 +144,15 @@ def test_farthest_rows_know_their_directions() -> None:
     assert "unit, std or sign" in caught.value.hint
 
 
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("formula", [min_max, min_sum])
+def test_among_equal_rows_there_is_no_room(formula: Callable[..., Any], direction: str) -> None:
+    for seed in range(20):  # the mean of equal rows differs from them by rounding, now and then
+        row_D = np.random.default_rng(seed).standard_normal(5) / 3
+        sent_D = formula(knowing(np.tile(row_D, (7, 1)), 3), direction=direction)
+        np.testing.assert_allclose(sent_D, row_D, rtol=1e-12)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_mimic_by_the_eigenvectors_of_the_covariance(seed: int) -> None:
     honest_HD = np.random.default_rng(seed).normal(size=(7, 4)) * [3.0, 1.0, 1.0, 0.2] + [0.0, 2.0, 0.0, 0.0]
