@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ConfigError, InvalidUpdate, TooFewExamples
+from ..errors import ConfigError, InvalidUpdate, TooFewExamples, TooFewUpdates
 from .aggregate import Aggregate
 from .decision import Combination, Decision, WeightedSum
 from .engine import NotFinite, combine_into, rows_not_finite, squared_norms
@@ -84,7 +85,7 @@ class Aggregator:
         """
         if not num_refused:
             return self
-        most = (n - 1) // 2 if self.rule.f is None else self.rule.f
+        most = _most_liars(self.rule, n) if self.rule.f is None else self.rule.f
         if num_refused > most:
             raise InvalidUpdate(
                 f"{num_refused} of {n} updates are worthless, {self.name} is to withstand {most}{why}",
@@ -233,6 +234,15 @@ class Aggregator:
             taken = [index for index in range(rows.num_rows) if index not in refused]
             factors_N[taken] = self.clip_norm / np.maximum(norms_N[taken], self.clip_norm)
         return factors_N, refused
+
+
+def _most_liars(rule: Rule, n: int) -> int:
+    """The largest f under which the rule's theorem still covers n updates."""
+    for f in range(n - 1, 0, -1):
+        with suppress(TooFewUpdates):
+            rule.tolerating(f).require(n)
+            return f
+    return 0
 
 
 def as_rows(updates: Rows | npt.ArrayLike) -> Rows:

@@ -225,6 +225,17 @@ def test_more_worthless_updates_than_liars_expected_are_refused(name: str) -> No
         _rule(name, 2)(updates_ND)
 
 
+@pytest.mark.parametrize(("name", "most"), [("fltrust", 4), ("foolsgold", 4), ("median", 2), ("geometric-median", 2)])
+def test_without_f_as_many_may_be_worthless_as_the_theorem_allows(name: str, most: int) -> None:
+    updates_ND = _honest(5)
+    reference_ND = updates_ND[-1:].copy() if name == "fltrust" else None
+    updates_ND[:most, 1] = np.nan
+    assert sorted(rule(name)(updates_ND, reference=reference_ND).refused) == list(range(most))
+    updates_ND[most:, 1] = np.nan
+    with pytest.raises(InvalidUpdate, match=f"5 of 5 updates are worthless, {name} is to withstand {most}"):
+        rule(name)(updates_ND, reference=reference_ND)
+
+
 def test_the_median_of_others_is_left_when_one_site_sends_nan() -> None:
     result = rule("median")(np.array([[1.0, 9.0], [np.nan, 9.0], [3.0, 9.0], [5.0, 9.0]]))
     np.testing.assert_array_equal(result.update_D, [3, 9])
