@@ -23,28 +23,28 @@ def implausible(gram_NN: Integers, limit: int, others: int) -> tuple[int, ...]:
     must be of at most that size and give a distance that is not negative. Pass N - 1 where every vector was proved
     short, and N - f - 1 where f dealers may have spoilt their products with the honest.
     """
-    plausible_NN = _plausible(gram_NN, limit)
-    own_N = plausible_NN.diagonal()
-    enough_N = (plausible_NN & ~np.eye(len(gram_NN), dtype=bool)).sum(axis=1) >= others
-    return tuple(np.flatnonzero(~(own_N & enough_N)).tolist())
+    pairs_NN = _plausible_pairs(gram_NN, limit) & ~np.eye(len(gram_NN), dtype=bool)
+    plausible_N = _plausible_squares(gram_NN, limit) & (pairs_NN.sum(axis=1) >= others)
+    return tuple(np.flatnonzero(~plausible_N).tolist())
 
 
 def squared_distances(gram_NN: Integers, limit: int, unit: float = 1.0) -> npt.NDArray[np.float64]:
     """The squared distances between N vectors and the origin, P x P, as ``aggregators.Geometry`` takes them.
 
-    A pair whose product is implausible is infinitely far apart: what it claims must bring nobody nearer.
+    Whoever has an implausible square is infinitely far from everybody, and so are two with an implausible product
+    from each other: what is claimed must bring nobody nearer.
 
     Args:
         limit: the largest plausible square and product.
         unit: what one unit of the integer squares stands for.
     """
     squares_N = gram_NN.diagonal()
-    squared_PP = np.zeros((len(gram_NN) + 1, len(gram_NN) + 1))
+    own_N = _plausible_squares(gram_NN, limit)
     distances_NN = (squares_N[:, None] + squares_N - 2 * gram_NN) * unit
-    squared_PP[:-1, :-1] = np.where(_plausible(gram_NN, limit), distances_NN, np.inf)
-    squared_PP[-1, :-1] = squared_PP[:-1, -1] = np.where(
-        (squares_N < 0) | (squares_N > limit), np.inf, squares_N * unit
-    )
+    squared_PP = np.full((len(gram_NN) + 1, len(gram_NN) + 1), np.inf)
+    np.copyto(squared_PP[:-1, :-1], distances_NN, where=_plausible_pairs(gram_NN, limit) & own_N & own_N[:, None])
+    np.copyto(squared_PP[-1, :-1], squares_N * unit, where=own_N)
+    squared_PP[:-1, -1] = squared_PP[-1, :-1]
     np.fill_diagonal(squared_PP, 0)
     return squared_PP
 
@@ -68,8 +68,11 @@ def hides_enough(weights_N: Integers, least: int) -> bool:
     return in_range and any(weights) and sum(weights) ** 2 >= least * sum(weight**2 for weight in weights)
 
 
-def _plausible(gram_NN: Integers, limit: int) -> npt.NDArray[np.bool_]:
-    """For each pair, and each dealer with itself, whether short vectors can have this product."""
+def _plausible_squares(gram_NN: Integers, limit: int) -> npt.NDArray[np.bool_]:
     squares_N = gram_NN.diagonal()
-    apart_NN = squares_N[:, None] + squares_N >= 2 * gram_NN
-    return (np.abs(gram_NN) <= limit) & apart_NN & ~np.diag(squares_N < 0)
+    return np.asarray((squares_N >= 0) & (squares_N <= limit))
+
+
+def _plausible_pairs(gram_NN: Integers, limit: int) -> npt.NDArray[np.bool_]:
+    squares_N = gram_NN.diagonal()
+    return np.asarray((np.abs(gram_NN) <= limit) & (squares_N[:, None] + squares_N >= 2 * gram_NN))
