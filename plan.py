@@ -167,7 +167,11 @@ ServerOptimizerPlan = Annotated[FedAvg | FedAvgM | FedAdam | FedYogi | FedAdagra
 
 
 class Evaluation(Settings):
-    """Federated evaluation: how often, which metric is watched, and when it is good enough."""
+    """Federated evaluation: how often, which metric is watched, and when it is good enough.
+
+    A round's metrics are means over all examples of all sites, or medians over the sites where the
+    aggregator withstands liars, since the sites' word chooses the best model and ends the run.
+    """
 
     every: Annotated[int, Field(ge=0)] = 1
     metric: str = "loss"

@@ -65,6 +65,24 @@ def weighted_mean(metrics: Iterable[tuple[int, Mapping[str, float]]], max_exampl
     return {name: _mean(pairs) for name, pairs in sorted(reported.items()) if any(weight for weight, _ in pairs)}
 
 
+def middle(metrics: Iterable[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
+    """Medians over the sites that measured anything: within what honest sites say while they are the most.
+
+    Args:
+        metrics: (number of examples, metrics) of each site.
+    """
+    reported: dict[str, list[float]] = {}
+    for num_examples, values in metrics:
+        for name, value in values.items() if num_examples else ():
+            reported.setdefault(name, []).append(value)
+    return {name: _median(sorted(values)) for name, values in sorted(reported.items())}
+
+
+def _median(ascending: list[float]) -> float:
+    low, high = ascending[(len(ascending) - 1) // 2], ascending[len(ascending) // 2]
+    return low if low == high else low / 2 + high / 2  # their sum might overflow
+
+
 def _mean(pairs: list[tuple[int, float]]) -> float:
     total = sum(weight for weight, _ in pairs)
     counted = [value for weight, value in pairs if weight]

@@ -25,7 +25,7 @@ from ..history import Judgement, Participation, Round, RoundState, Run, Verdict
 from ..judging import beside, draw_seed, hear, judge, judgements
 from ..memory import give_back_memory
 from ..optimizers import optimizer_for
-from ..planner import needed, select, weighted_mean
+from ..planner import middle, needed, select, weighted_mean
 from ..update_file import UpdateFile
 
 SMALL_BYTES = 1 << 20
@@ -291,7 +291,9 @@ async def evaluate_model(fed: Federation, run: Run, round: Round) -> Round:
         for p in fed.records.participations(run.id, round.number, Phase.EVALUATE)
         if p.verdict is Verdict.ACCEPTED
     ]
-    metrics = weighted_mean(answers, run.plan.aggregator.max_examples)
+    # Metrics choose the best model and end the run: where liars are expected, one of them must not.
+    withstands = aggregator_for(run.plan.aggregator).rule.f != 0
+    metrics = middle(answers) if withstands else weighted_mean(answers, run.plan.aggregator.max_examples)
     value = metrics.get(plan.metric)
     improved = value is not None and plan.improves(value, run.best_value)
     best = (round.model_sha256, value) if improved and round.model_sha256 and value is not None else None

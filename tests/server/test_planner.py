@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 from foedus.plan import Cohort
-from foedus.server.planner import Selection, needed, select, weighted_mean
+from foedus.server.planner import Selection, middle, needed, select, weighted_mean
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,6 +105,22 @@ def test_a_mean_stays_between_its_values(metrics, cap):
         values = [report[name] for weight, report in metrics if name in report and weight]
         assert math.isfinite(mean)
         assert min(values) <= mean <= max(values)
+
+
+@given(reports)
+def test_a_median_is_the_middle_of_those_who_measured(metrics):
+    for name, median in middle(metrics).items():
+        values = [report[name] for weight, report in metrics if name in report and weight]
+        assert math.isfinite(median)
+        assert 2 * sum(value <= median for value in values) >= len(values)
+        assert 2 * sum(value >= median for value in values) >= len(values)
+
+
+def test_a_median_by_hand():
+    said = [(1, {"auc": 0.5}), (9, {"auc": 0.75, "f1": 1.0}), (0, {"auc": 9.0, "f2": 1.0}), (1 << 53, {"auc": 1e308})]
+    assert middle(said) == {"auc": 0.75, "f1": 1.0}
+    assert middle(said[:2]) == {"auc": 0.625, "f1": 1.0}
+    assert middle([]) == {}
 
 
 def test_a_mean_by_hand():
