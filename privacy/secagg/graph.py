@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from ..secrets import Secret
 from .keys import PROTOCOL
-from .prg import PIECE_BYTES, Keystream, piece_buffer
+from .prg import Keystream, piece_buffer
 
 COMPLETE_UP_TO = 256
+_DRAWN_BYTES = 4096
 
 
 def is_complete(num_sites: int, degree: int) -> bool:
@@ -71,8 +72,8 @@ def _shuffled(sites: Sequence[bytes], seed: bytes) -> tuple[bytes, ...]:
         while True:
             word = next(words, None)
             if word is None:
-                stream.into(buffer, PIECE_BYTES)
-                words = iter(buffer[:PIECE_BYTES].view("<u4").tolist())
+                stream.into(buffer, _DRAWN_BYTES)
+                words = iter(buffer[:_DRAWN_BYTES].view("<u4").tolist())
             elif word < limit:
                 break
         place = word % (last + 1)

@@ -11,7 +11,7 @@ from .codes import AbortCode, abort
 from .encoding import DIGEST_BYTES, SITE_ID_BYTES, Reader, listed, number
 from .keys import KEY_BYTES, TAG_BYTES
 from .shamir import SHARE_BYTES
-from .signing import HEADER_BYTES, SIGNATURE_BYTES, Kind, Signed
+from .signing import HEADER_BYTES, KINDS, SIGNATURE_BYTES, Kind, Signed
 
 SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 KEYS_BYTES = 2 * KEY_BYTES + DIGEST_BYTES
@@ -38,7 +38,7 @@ def unframe(data: bytes) -> tuple[Kind, bytes, bytes]:
     """
     reader = Reader(data[:_FRAME_BYTES], "a message of the server")
     code, sid = reader.number(1), reader.take(DIGEST_BYTES)
-    if code not in set(Kind):
+    if code not in KINDS:
         raise abort(AbortCode.BAD_MESSAGE, f"there is no message of kind {code}")
     return Kind(code), sid, data[_FRAME_BYTES:]
 

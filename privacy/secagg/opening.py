@@ -30,7 +30,7 @@ class Opening:
         survivors: the sites in the sum, sorted.
         plus: seeds of masks that are in the sum.
         minus: seeds of masks that were subtracted in it.
-        liars: holders that revealed a wrong share of somebody, if any.
+        liars: holders that for certain revealed a wrong share of somebody.
     """
 
     survivors: tuple[bytes, ...]
@@ -112,7 +112,8 @@ def _recovered(
         return public_key(secret) == keys.mask_key
 
     distrusted = frozenset(x for x, holder in enumerate(holders, 1) if holder in liars)
-    found = recover(given, collection.threshold, is_right, distrusted)
+    colluders = collection.descriptor.colluders
+    found = recover(given, collection.threshold, is_right, colluders=colluders, distrusted=distrusted)
     if found is None:
         reason = f"the shares of site {owner.hex()} do not give the secret that it has published"
         raise abort(AbortCode.BAD_DEALER, reason, [owner])

@@ -8,24 +8,41 @@ from itertools import combinations, islice
 from ..secrets import Secret
 from .shamir import combine, outliers
 
-MAX_TRIES = 4096
+MAX_TRIES = 1024
 
 
 def recover(
-    shares: Mapping[int, Secret], threshold: int, is_right: Callable[[Secret], bool], distrusted: frozenset[int]
+    shares: Mapping[int, Secret],
+    threshold: int,
+    is_right: Callable[[Secret], bool],
+    *,
+    colluders: int = 0,
+    distrusted: frozenset[int] = frozenset(),
 ) -> tuple[Secret, frozenset[int]] | None:
     """The secret that ``is_right``, and at which x a share is wrong; None if no subset that was tried gives it.
 
     A subset that leaves one share out comes before those that leave out two, so that few liars are soon found
     however many holders there are; ``distrusted`` ones, who lied before, come last.
+
+    The right secret does not prove every share behind it right: the errors of two liars can cancel at 0. So shares
+    are called wrong only once t - 1 + c agree. At least t - 1 of those are honest, and with the secret itself they
+    fix the polynomial: liars cannot put the blame on somebody else. Short of that, nobody is blamed.
     """
+    needed = threshold - 1 + colluders
     places = sorted(shares, key=lambda x: (x in distrusted, x))
+    found = None
     for chosen in islice(_subsets(places, threshold), MAX_TRIES):
         good = {x: shares[x] for x in chosen}
         secret = combine(good)
-        if secret is not None and is_right(secret):
-            return secret, outliers(good, shares)
-    return None
+        if secret is None or not is_right(secret):
+            continue
+        wrong = outliers(good, shares)
+        if not wrong or len(shares) - len(wrong) >= needed:
+            return secret, wrong
+        found = secret
+        if len(shares) - 1 < needed:  # no subset will tell
+            break
+    return (found, frozenset()) if found else None
 
 
 def _subsets(places: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:

@@ -38,6 +38,9 @@ class Kind(IntEnum):
         return self.name.lower().replace("_", "-")
 
 
+KINDS = frozenset(Kind)
+
+
 def site_id(public: bytes) -> bytes:
     """The id of a site: the first 16 bytes of the SHA-256 of its Ed25519 key."""
     return hashlib.sha256(public).digest()[:SITE_ID_BYTES]
@@ -74,7 +77,7 @@ class Signed:
             SecureSumFailed: "bad-message": it is cut short, or of no known kind.
         """
         code = reader.number(1)
-        if code not in set(Kind):
+        if code not in KINDS:
             raise abort(AbortCode.BAD_MESSAGE, f"there is no message of kind {code}")
         sid, sender = reader.take(DIGEST_BYTES), reader.take(SITE_ID_BYTES)
         body = reader.take(reader.number(4))

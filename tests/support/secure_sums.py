@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from foedus.privacy.secagg.policy import SumPolicy
 from foedus.privacy.secagg.prg import Ring, Suite, Words
 from foedus.privacy.secagg.quantise import quantise
 from foedus.privacy.secagg.roster import Roster, signed_roster
-from foedus.privacy.secagg.signing import Kind, site_id
+from foedus.privacy.secagg.signing import site_id
 from foedus.privacy.secagg.site import receive
 from foedus.privacy.secagg.state import SiteState, Step
 from foedus.privacy.secagg.stored import restored, stored
@@ -32,7 +32,6 @@ FEDERATION = "hearts"
 
 # The stages before which a site may vanish, in order.
 STAGES = (Phase.KEYS, Phase.SHARES, Phase.MASKED, Phase.ACKS, Phase.UNMASK)
-Tamper = Callable[[bytes, bytes], bytes]
 
 
 def public(key: Ed25519PrivateKey) -> bytes:
@@ -263,6 +262,3 @@ def server(
 def relaxed(n: int) -> SumPolicy:
     """What two or three sites need to sum at all: nobody colludes."""
     return SumPolicy(min_sites=2, min_survivors=2, min_honest=2, colluding_percent=0)
-
-
-KINDS = Kind
