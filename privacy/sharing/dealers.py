@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from .decoding import wrong_by_column
-from .field import Elements, Stream, add, matrix_product, total, uniform
+from .field import Elements, Stream, add, inner_products, total, uniform
 from .packing import Packing, at_data_points
 
 
@@ -37,9 +39,7 @@ def degree_answers(shares_NL: Elements, bits_NB: Elements, masks_N: Elements, st
         bits_NB: shares of bits, with no column where none were dealt.
         masks_N: the holder's shares of ``degree_masks``, one from each dealer.
     """
-    answers_N = matrix_product(shares_NL, uniform(stream, shares_NL.shape[1], 1))[:, 0]
-    bits_N = matrix_product(bits_NB, uniform(stream, bits_NB.shape[1], 1))[:, 0]
-    return add(add(answers_N, bits_N), masks_N)
+    return add(add(_combined(shares_NL, stream), _combined(bits_NB, stream)), masks_N)
 
 
 def mask_answers(masks_NA: Elements, hiding_N: Elements, stream: Stream) -> Elements:
@@ -48,7 +48,7 @@ def mask_answers(masks_NA: Elements, hiding_N: Elements, stream: Stream) -> Elem
     Args:
         hiding_N: the holder's shares of one more of ``zero_sum_masks`` from each dealer.
     """
-    return add(matrix_product(masks_NA, uniform(stream, masks_NA.shape[1], 1))[:, 0], hiding_N)
+    return add(_combined(masks_NA, stream), hiding_N)
 
 
 def judge_degrees(packing: Packing, holders: Sequence[int], answers_HN: Elements) -> Judgement:
@@ -57,7 +57,7 @@ def judge_degrees(packing: Packing, holders: Sequence[int], answers_HN: Elements
     Raises:
         QuorumNotMet: too few holders answered.
     """
-    return _judged(packing, holders, answers_HN, packing.degree, lambda _: True)
+    return _judged(packing, holders, answers_HN, packing.degree, lambda values_KN: values_KN[:0])
 
 
 def judge_shortness(packing: Packing, holders: Sequence[int], answers_HN: Elements) -> Judgement:
@@ -66,7 +66,7 @@ def judge_shortness(packing: Packing, holders: Sequence[int], answers_HN: Elemen
     Raises:
         QuorumNotMet: too few holders answered.
     """
-    return _judged(packing, holders, answers_HN, packing.product_degree, lambda values_K1: not values_K1.any())
+    return _judged(packing, holders, answers_HN, packing.product_degree, lambda values_KN: values_KN)
 
 
 def judge_masks(packing: Packing, holders: Sequence[int], answers_HN: Elements) -> Judgement:
@@ -75,7 +75,12 @@ def judge_masks(packing: Packing, holders: Sequence[int], answers_HN: Elements) 
     Raises:
         QuorumNotMet: too few holders answered.
     """
-    return _judged(packing, holders, answers_HN, packing.product_degree, lambda values_K1: not total(values_K1).any())
+    return _judged(packing, holders, answers_HN, packing.product_degree, lambda values_KN: total(values_KN)[None])
+
+
+def _combined(rows_NC: Elements, stream: Stream) -> Elements:
+    """Of each row the combination by the next elements of the stream."""
+    return inner_products(rows_NC, uniform(stream, 1, rows_NC.shape[1])).reshape(-1)
 
 
 def _judged(
@@ -83,19 +88,18 @@ def _judged(
     holders: Sequence[int],
     answers_HN: Elements,
     degree: int,
-    passes: Callable[[Elements], bool],
+    zero: Callable[[Elements], Elements],
 ) -> Judgement:
+    """Bad are dealers whose answers are undecodable, or for whom what ``zero`` makes of the K x N values is not 0."""
     packing.require_answers(len(holders))
-    points = packing.holder_points(holders)
-    bad: list[int] = []
-    disputes: list[tuple[int, int]] = []
-    for dealer, wrong in enumerate(wrong_by_column(points, answers_HN, degree, packing.liars)):
+    decoded = wrong_by_column(packing.holder_points(holders), answers_HN, degree, packing.liars)
+    bad = {dealer for dealer, wrong in enumerate(decoded) if wrong is None}
+    disputes = [(dealer, holders[i]) for dealer, wrong in enumerate(decoded) for i in wrong or ()]
+    for wrong in set(decoded):
         if wrong is None:
-            bad.append(dealer)
             continue
-        disputes.extend((dealer, holders[position]) for position in wrong)
-        agreed = [position for position in range(len(holders)) if position not in wrong]
-        answers_H1 = answers_HN[agreed, dealer : dealer + 1]
-        if not passes(at_data_points(packing, [holders[i] for i in agreed], answers_H1, degree)):
-            bad.append(dealer)
-    return Judgement(tuple(bad), tuple(disputes))
+        dealers = [dealer for dealer, its_wrong in enumerate(decoded) if its_wrong == wrong]
+        agreed = [i for i in range(len(holders)) if i not in wrong]
+        values_KN = at_data_points(packing, [holders[i] for i in agreed], answers_HN[np.ix_(agreed, dealers)], degree)
+        bad.update(np.array(dealers)[zero(values_KN).any(axis=0)].tolist())
+    return Judgement(tuple(sorted(bad)), tuple(disputes))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .field import Elements, P, Stream, interpolation, matrix_product, uniform
+from .field import Elements, P, Stream, inner_products, interpolation, matrix_product, uniform
 
 
 def wrong_positions(points: Sequence[int], values: Sequence[int], degree: int, errors: int) -> tuple[int, ...] | None:
@@ -46,8 +46,8 @@ def wrong_rows(
     One decoding serves for all columns: that of a combination of them by weights from ``stream``, which
     those who answer must not know. A wrong row is then missed with probability 2^-61.
     """
-    weights = uniform(stream, answers_HA.shape[1], 1)
-    return wrong_positions(points, matrix_product(answers_HA, weights)[:, 0].tolist(), degree, errors)
+    weights = uniform(stream, 1, answers_HA.shape[1])
+    return wrong_positions(points, inner_products(answers_HA, weights)[:, 0].tolist(), degree, errors)
 
 
 def wrong_by_column(

@@ -115,7 +115,7 @@ def multiply(left: Elements, right: Elements) -> Elements:
 
 
 def matrix_product(left_RM: Elements, right_MC: Elements) -> Elements:
-    """The R x C matrix left · right."""
+    """The R x C matrix left · right, fast where M is small and C large."""
     rows, inner = left_RM.shape
     columns = right_MC.shape[1]
     out_RC = np.zeros((rows, columns), np.uint64)
@@ -128,18 +128,20 @@ def matrix_product(left_RM: Elements, right_MC: Elements) -> Elements:
     return out_RC
 
 
-def gram(rows_RM: Elements) -> Elements:
-    """The R x R matrix rows · rowsᵀ."""
-    rows = len(rows_RM)
-    out_RR = np.zeros((rows, rows), np.uint64)
-    for start in range(0, rows_RM.shape[1], _SPAN):
-        sums = np.zeros((3 * rows, 3 * rows), np.uint64)
-        for first in range(start, min(start + _SPAN, rows_RM.shape[1]), _EXACT // 2):
-            limbs = _limbs(rows_RM[:, first : first + _EXACT // 2]).reshape(3 * rows, -1)
-            sums += (limbs @ limbs.T).astype(np.uint64)
+def inner_products(left_RM: Elements, right_CM: Elements) -> Elements:
+    """The R x C matrix left · rightᵀ of few long rows; ``right_CM`` may be ``left_RM`` itself, for its Gram matrix."""
+    rows, columns = len(left_RM), len(right_CM)
+    out_RC = np.zeros((rows, columns), np.uint64)
+    for start in range(0, left_RM.shape[1], _SPAN):
+        sums = np.zeros((3 * rows, 3 * columns), np.uint64)
+        for first in range(start, min(start + _SPAN, left_RM.shape[1]), _EXACT // 2):
+            part = slice(first, first + _EXACT // 2)
+            left = _limbs(left_RM[:, part]).reshape(3 * rows, -1)
+            right = left if right_CM is left_RM else _limbs(right_CM[:, part]).reshape(3 * columns, -1)
+            sums += (left @ right.T).astype(np.uint64)
         (a, b, c), (d, e, f), (g, h, i) = (np.hsplit(row, 3) for row in np.vsplit(sums, 3))
-        out_RR = add(out_RR, _joined((a, _fold(b + d), _fold(_fold(c + e) + g), _fold(f + h), i)))
-    return out_RR
+        out_RC = add(out_RC, _joined((a, _fold(b + d), _fold(_fold(c + e) + g), _fold(f + h), i)))
+    return out_RC
 
 
 def ternary_product(rows_RM: Elements, signs: Iterable[npt.NDArray[np.float64]]) -> Elements:
@@ -159,17 +161,21 @@ def interpolation(points: list[int], at: list[int]) -> Elements:
 
     Right for polynomials of degree below the number of points (Lagrange).
     """
-    rows = []
-    for place in at:
-        row = []
-        for i, point in enumerate(points):
-            above = below = 1
-            for other in points[:i] + points[i + 1 :]:
-                above = above * (place - other) % P
-                below = below * (point - other) % P
-            row.append(above * pow(below, -1, P) % P)
-        rows.append(row)
+    others = [points[:i] + points[i + 1 :] for i in range(len(points))]
+    below = [_product_of(point - other for other in rest) for point, rest in zip(points, others, strict=True)]
+    scale = [pow(product, -1, P) for product in below]
+    rows = [
+        [_product_of(place - other for other in rest) * factor % P for rest, factor in zip(others, scale, strict=True)]
+        for place in at
+    ]
     return np.array(rows, np.uint64)
+
+
+def _product_of(integers: Iterable[int]) -> int:
+    product = 1
+    for integer in integers:
+        product = product * integer % P
+    return product
 
 
 def _product(left_RM: Elements, right_MC: Elements) -> Elements:

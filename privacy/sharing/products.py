@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .decoding import wrong_rows
-from .field import Elements, Integers, Stream, add, gram, to_integers, total
+from .field import Elements, Integers, Stream, add, inner_products, to_integers, total
 from .packing import Packing, at_data_points
 
 
@@ -40,7 +40,7 @@ def pair_count(dealers: int) -> int:
 def product_answers(shares_NL: Elements, masks_ZA: Elements) -> Elements:
     """What a holder answers: the masked products of its shares of each two vectors, ordered as ``np.triu_indices``."""
     pairs = np.triu_indices(len(shares_NL))
-    return add(gram(shares_NL)[pairs], total(masks_ZA))
+    return add(inner_products(shares_NL, shares_NL)[pairs], total(masks_ZA))
 
 
 def assembled(

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConfigError, InvalidUpdate
-from .field import Elements, P, Stream, add, matrix_product, multiply, negate, ternary_product, to_integers, uniform
+from .field import Elements, P, Stream, add, inner_products, multiply, negate, ternary_product, to_integers, uniform
 
 PROJECTIONS: Final = 128
-_WIDTH: Final = 4096  # columns of the projections that are drawn at once
+_WIDTH: Final = 1024  # columns of the projections that are drawn at once
 _PER_BYTE: Final = 4
 
 # The four entries that a byte stands for, from its low bits on: 00 -> 0, 01 -> 1, 10 -> -1, 11 -> 0.
@@ -48,7 +48,7 @@ def width_for(bound: int, length: int) -> int:
 def projections(rows_VL: Elements, stream: Stream) -> Elements:
     """The V x R projections of vectors by the public ternary matrix of ``stream``.
 
-    Its entries are 0 with probability 1/2, else ±1. The stream gives them for 4,096 columns at a time, row by row,
+    Its entries are 0 with probability 1/2, else ±1. The stream gives them for 1,024 columns at a time, row by row,
     four to a byte; the last ones go to the end of the byte in which they end.
     """
     return ternary_product(rows_VL, _matrix(rows_VL.shape[1], stream))
@@ -81,13 +81,13 @@ def shortness_answers(
         masks_N: the holder's shares of ``vanishing_masks``, one from each dealer.
     """
     dealers = len(projections_NR)
-    linear = uniform(stream, PROJECTIONS, 1)
-    quadratic = uniform(stream, bits_NB.shape[1], 1)
+    linear = uniform(stream, 1, PROJECTIONS)
+    quadratic = uniform(stream, 1, bits_NB.shape[1])
     powers = np.uint64(1) << np.arange(width + 1, dtype=np.uint64)
-    numbers_NR = matrix_product(bits_NB.reshape(-1, width + 1), powers[:, None]).reshape(dealers, PROJECTIONS)
+    numbers_NR = inner_products(bits_NB.reshape(-1, width + 1), powers[None, :]).reshape(dealers, PROJECTIONS)
     gaps_NR = add(add(projections_NR, np.uint64(1 << width)), negate(numbers_NR))
-    unequal_N = matrix_product(gaps_NR, linear)[:, 0]
-    no_bits_N = matrix_product(multiply(bits_NB, add(bits_NB, np.uint64(P - 1))), quadratic)[:, 0]
+    unequal_N = inner_products(gaps_NR, linear)[:, 0]
+    no_bits_N = inner_products(multiply(bits_NB, add(bits_NB, np.uint64(P - 1))), quadratic)[:, 0]
     return add(add(unequal_N, no_bits_N), masks_N)
 
 
@@ -95,5 +95,6 @@ def _matrix(columns: int, stream: Stream) -> Iterator[npt.NDArray[np.float64]]:
     for start in range(0, columns, _WIDTH):
         width = min(_WIDTH, columns - start)
         row_bytes = -(-width // _PER_BYTE)
-        drawn = np.frombuffer(stream(PROJECTIONS * row_bytes), np.uint8).reshape(PROJECTIONS, row_bytes)
-        yield _ENTRIES[drawn].reshape(PROJECTIONS, -1)[:, :width]
+        drawn = np.frombuffer(stream(PROJECTIONS * row_bytes), np.uint8)
+        # A byte is always in range; to say so (clip) spares numpy the check, and most of the time.
+        yield np.take(_ENTRIES, drawn, axis=0, mode="clip").reshape(PROJECTIONS, -1)[:, :width]

@@ -23,6 +23,7 @@ ROWS: Final = TABLES * BUCKETS
 NORM_BITS: Final = 18
 
 _CHUNK: Final = 1 << 16
+_SIGN_BITS: Final = BUCKETS.bit_length() - 1  # from bit b to the bit above a bucket's, by way of >> b
 
 # What a coarse sketch of an update within its bound has at most as square: (1.3 · 2^18)².
 PLAUSIBLE: Final = 169 * (1 << 2 * NORM_BITS) // 100
@@ -39,10 +40,11 @@ def sketch(update_D: npt.NDArray[np.signedinteger[Any]], stream: Stream) -> Inte
     for start in range(0, len(update_D), _CHUNK):
         values = update_D[start : start + _CHUNK].astype(np.float64)
         drawn = np.frombuffer(stream((TABLES + 1) * _CHUNK), np.uint8).reshape(TABLES + 1, _CHUNK)[:, : len(values)]
+        signs = drawn[TABLES].astype(np.intp) << _SIGN_BITS
         for table, buckets in enumerate(drawn[:TABLES]):
-            signed = values * _SIGNS[table][drawn[TABLES]]
-            # Sums of 65,536 values below 2^31 are exact.
-            sketched[table] += np.bincount(buckets, weights=signed, minlength=BUCKETS).astype(np.int64)
+            # One sum for each bucket and sign. Sums of 65,536 values below 2^31 are exact.
+            sums = np.bincount(signs >> table & BUCKETS | buckets, weights=values, minlength=2 * BUCKETS)
+            sketched[table] += (sums[:BUCKETS] - sums[BUCKETS:]).astype(np.int64)
     return sketched.reshape(-1)
 
 
@@ -74,6 +76,3 @@ def too_long(gram_NN: Integers, shift: int, bound: int) -> tuple[int, ...]:
     """The dealers whose sketch says that their update's squared norm exceeds 1.2 bound²."""
     squares_N = gram_NN.diagonal() * unit_of(shift)
     return tuple(np.flatnonzero(squares_N > 1.2 * bound**2).tolist())
-
-
-_SIGNS: Final = 1.0 - 2.0 * ((np.arange(256) >> np.arange(TABLES)[:, None]) & 1)

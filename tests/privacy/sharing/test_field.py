@@ -40,7 +40,8 @@ def test_matrix_products_are_those_of_whole_numbers(data: st.DataObject) -> None
     rows, inner, columns = (data.draw(st.integers(1, 6)) for _ in range(3))
     left, right = data.draw(matrices(rows, inner)), data.draw(matrices(inner, columns))
     np.testing.assert_array_equal(field.matrix_product(left, right), product_by_definition(left, right))
-    np.testing.assert_array_equal(field.gram(left), product_by_definition(left, left.T))
+    np.testing.assert_array_equal(field.inner_products(left, right.T), product_by_definition(left, right))
+    np.testing.assert_array_equal(field.inner_products(left, left), product_by_definition(left, left.T))
 
 
 @pytest.mark.parametrize("value", [P - 1, (1 << 61) - 2 - (1 << 21)])
@@ -50,7 +51,8 @@ def test_long_sums_of_the_largest_limbs_stay_exact(value: int) -> None:
     row = np.full((2, length), value, np.uint64)
     expected = [[length * value * value % P] * 2] * 2
     assert field.matrix_product(row, row.T).tolist() == expected
-    assert field.gram(row).tolist() == expected
+    assert field.inner_products(row, row).tolist() == expected
+    assert field.inner_products(row, row[:1]).tolist() == [line[:1] for line in expected]
     assert field.total(row.T).tolist() == [length * value % P] * 2
 
 

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 from foedus.privacy.sharing.dealers import degree_answers, mask_answers
-from foedus.privacy.sharing.field import Elements, P, add, from_integers, gram, total, uniform
+from foedus.privacy.sharing.field import Elements, P, add, from_integers, inner_products, total, uniform
 from foedus.privacy.sharing.packing import (
     Packing,
     at_data_points,
@@ -46,7 +46,7 @@ def transcripts(updates_ND: np.ndarray, *, masked: bool) -> np.ndarray:
     products, degrees, masks, sums = [], [], [], []
     for holder in range(HOLDERS):
         shares_RNL = shares_NHC[:, holder].reshape(DEALERS, RUNS, -1).transpose(1, 0, 2)
-        products_RA = np.array([gram(shares_NL)[upper] for shares_NL in shares_RNL])
+        products_RA = np.array([inner_products(shares_NL, shares_NL)[upper] for shares_NL in shares_RNL])
         products.append(add(products_RA, masks_HRA[holder]) if masked else products_RA)
         rows = shares_RNL.reshape(RUNS * DEALERS, -1)
         degrees.append(degree_answers(rows, no_bits, degree_HRN[holder], stream("rho")))
