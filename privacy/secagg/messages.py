@@ -21,8 +21,11 @@ MAX_ROSTER_BYTES = 1 << 20
 
 
 def max_message_bytes(num_sites: int) -> int:
-    """No message but an offer is longer in a session of so many sites; to be checked before one is read."""
-    return HEADER_BYTES + SIGNATURE_BYTES + 8 + num_sites * _ENTRY_BYTES
+    """No message but an offer is longer in a session of so many sites; to be checked before one is read.
+
+    Twice what is needed, so that a list with a site too many is read, and refused as what it is.
+    """
+    return HEADER_BYTES + SIGNATURE_BYTES + 8 + 2 * num_sites * _ENTRY_BYTES
 
 
 def frame(kind: Kind, sid: bytes, body: bytes) -> bytes:

@@ -19,7 +19,7 @@ from .descriptor import SessionDescriptor
 from .keys import commitment, loaded, pair_mask, public_key, self_mask
 from .messages import Keys
 from .prg import Words, fold
-from .recovery import recover
+from .recovery import recover, surely_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def open_sum(collection: SumCollection) -> Opening:
 
     Raises:
         SecureSumFailed: "too-few" shares of somebody; "bad-dealer": no shares of a site give the secret that it
-            has published a commitment or a public key of.
+            has published a commitment or a public key of. It is blamed where c lying holders cannot be the cause.
     """
     sid = collection.descriptor.sid
     bodies = {site: Keys.from_bytes(message.body) for site, message in collection.keys.items()}
@@ -116,7 +116,8 @@ def _recovered(
     found = recover(given, collection.threshold, is_right, colluders=colluders, distrusted=distrusted)
     if found is None:
         reason = f"the shares of site {owner.hex()} do not give the secret that it has published"
-        raise abort(AbortCode.BAD_DEALER, reason, [owner])
+        sure = surely_none(len(given), collection.threshold, colluders)
+        raise abort(AbortCode.BAD_DEALER, reason, [owner] if sure else [])
     secret, wrong = found
     liars |= {holders[x - 1] for x in wrong}
     return secret

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
+from math import comb
 
 from ..secrets import Secret
 from .shamir import combine, outliers
@@ -43,6 +44,11 @@ def recover(
         if len(shares) - 1 < needed:  # no subset will tell
             break
     return (found, frozenset()) if found else None
+
+
+def surely_none(num_shares: int, threshold: int, colluders: int) -> bool:
+    """Whether a ``recover`` that found nothing proves the dealer wrong: the honest holders alone would be enough."""
+    return num_shares - colluders >= threshold and comb(num_shares, threshold) <= MAX_TRIES
 
 
 def _subsets(places: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
