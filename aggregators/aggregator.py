@@ -66,6 +66,12 @@ class Aggregator:
             if bound is not None:
                 require_positive(name, bound)
 
+        if self.clip_norm is not None and self.rule.reference == "history":
+            raise ConfigError(
+                f"{self.name} judges by sums of whole updates, which clip_norm would not bound",
+                hint="take reject_norm, which refuses a longer update",
+            )
+
     def require(self, n: int) -> None:
         """Check that the rule's theorem, and that of each step before it, covers n updates.
 
@@ -144,12 +150,15 @@ class Aggregator:
             workers: who computes; None for threads of this process.
 
         Raises:
+            ConfigError: the seed is negative.
             TooFewUpdates: the rule's theorem does not cover what is left of the updates.
             InvalidUpdate: the counts or the reference do not fit the updates, or more updates are
                 worthless than the rule withstands.
             TooFewExamples: the updates rest on no example.
             StoreError: a row cannot be read.
         """
+        if seed < 0:
+            raise ConfigError(f"the seed is {seed}, expected 0 or more")
         workers = workers or Threads()
         shares_N = self.shares(num_examples_N)
         if shares_N.shape != (rows.num_rows,):

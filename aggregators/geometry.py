@@ -51,8 +51,8 @@ class Geometry:
 
     @property
     def cliques(self) -> tuple[tuple[int, ...], ...]:
-        """The groups of two or more updates that are equal in every value, by lowest index: free riders, or one
-        site under several names."""
+        """The groups of two or more updates at no distance that float32 can square, by lowest index: free riders,
+        or one site under several names."""
         equal_NN = self.squared_NN == 0
         groups = {tuple(np.flatnonzero(row_N).tolist()) for row_N in equal_NN}
         return tuple(sorted(group for group in groups if len(group) > 1))

@@ -332,6 +332,11 @@ def test_an_update_has_the_score_of_its_own_bucket(buckets: int, pre: list[str])
     np.testing.assert_allclose(scores, of_buckets[np.argmax(mix_MN > 0, axis=0)], rtol=1e-3)  # type: ignore[arg-type]
 
 
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the seed is -1"):
+        rule("median")(_honest(3), seed=-1)
+
+
 def test_buckets_are_drawn_by_the_seed() -> None:
     updates_ND = _honest(12)
     first, again, other = (rule("median", pre=["bucketing"])(updates_ND, seed=s).update_D for s in (1, 1, 2))

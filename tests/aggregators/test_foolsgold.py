@@ -8,7 +8,7 @@ from by_definition import geometry, uniform
 from foedus.aggregators import rule
 from foedus.aggregators.foolsgold import FoolsGold
 from foedus.aggregators.geometry import Geometry
-from foedus.errors import TooFewUpdates
+from foedus.errors import ConfigError, TooFewUpdates
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,11 +74,17 @@ def test_a_history_of_no_length_is_like_no_other_and_one_without_measure_weighs_
     assert FoolsGold().judge(geometry(np.ones((1, 2))), uniform(1)).selected == (0,)
 
 
-def test_sybils_whose_bounded_updates_grew_beyond_measure_gain_nothing() -> None:
+def test_sybils_whose_sums_grew_beyond_measure_gain_nothing() -> None:
     honest_ND = np.random.default_rng(0).standard_normal((5, 50)).astype(np.float32)
     updates_ND = np.vstack([honest_ND, np.full((3, 50), 1e18, np.float32)])
-    result = rule("foolsgold", clip_norm=8.0)(updates_ND, reference=5 * updates_ND)
+    result = rule("foolsgold")(updates_ND, reference=5 * updates_ND)
     assert result.selected == (0, 1, 2, 3, 4)
+
+
+def test_sums_of_whole_updates_cannot_be_bounded_afterwards() -> None:
+    with pytest.raises(ConfigError, match="foolsgold judges by sums of whole updates") as caught:
+        rule("foolsgold", clip_norm=8.0)
+    assert caught.value.hint.startswith("take reject_norm")
 
 
 def test_all_may_lie_but_one() -> None:
