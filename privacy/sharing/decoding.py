@@ -31,8 +31,8 @@ def wrong_positions(points: Sequence[int], values: Sequence[int], degree: int, e
         quotient, remainder = _divided(older, newer)
         older, newer = newer, remainder
         locator_older, locator = locator, _minus(locator_older, _times(quotient, locator))
-    word, rest = _divided(newer, locator)
-    if rest or len(word) > degree + 1:
+    word, _ = _divided(newer, locator)
+    if len(word) > degree + 1:
         return None
     wrong = tuple(i for i, point in enumerate(points) if _value(word, point) != values[i])
     return wrong if len(wrong) <= errors else None

@@ -43,6 +43,13 @@ def test_more_wrong_values_are_undecodable(degree: int, errors: int) -> None:
     assert wrong_positions(points, values, degree, errors) is None
 
 
+@pytest.mark.parametrize(("degree", "errors"), [(2, 0), (6, 1), (14, 2)])
+def test_a_polynomial_of_one_degree_more_is_undecodable(degree: int, errors: int) -> None:
+    points, values = word(degree + 5 + 2 * errors, degree + 1)
+    assert wrong_positions(points, values, degree, errors) is None
+    assert wrong_positions(points, values, degree + 1, errors) == ()
+
+
 def test_too_few_values_for_so_many_errors_are_undecodable() -> None:
     points, values = word(8, 4)
     assert wrong_positions(points, values, 4, 1) == ()

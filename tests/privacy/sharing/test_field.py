@@ -44,16 +44,16 @@ def test_matrix_products_are_those_of_whole_numbers(data: st.DataObject) -> None
     np.testing.assert_array_equal(field.inner_products(left, left), product_by_definition(left, left.T))
 
 
-@pytest.mark.parametrize("value", [P - 1, (1 << 61) - 2 - (1 << 21)])
-def test_long_sums_of_the_largest_limbs_stay_exact(value: int) -> None:
-    # Longer than one span, and every limb as large as can be: an inexact sum or an overflow would show.
-    length = (1 << 17) + 2047
-    row = np.full((2, length), value, np.uint64)
-    expected = [[length * value * value % P] * 2] * 2
-    assert field.matrix_product(row, row.T).tolist() == expected
-    assert field.inner_products(row, row).tolist() == expected
-    assert field.inner_products(row, row[:1]).tolist() == [line[:1] for line in expected]
-    assert field.total(row.T).tolist() == [length * value % P] * 2
+def test_long_sums_of_the_largest_limbs_stay_exact() -> None:
+    # Longer than several spans, and limbs about as large as can be: an inexact sum or an overflow would show.
+    length = (1 << 19) + (1 << 17) + 2047
+    rows = P - 1 - np.random.default_rng(0).integers(0, 999, (2, length)).astype(np.uint64)
+    less = rows.astype(object) - P  # the same modulo p, and small
+    expected = ((less @ less.T) % P).tolist()
+    assert field.matrix_product(rows, rows.T).tolist() == expected
+    assert field.inner_products(rows, rows).tolist() == expected
+    assert field.inner_products(rows, rows[:1]).tolist() == [line[:1] for line in expected]
+    assert field.total(rows.T).tolist() == (less.sum(axis=1) % P).tolist()
 
 
 def test_wide_products_are_those_of_whole_numbers() -> None:

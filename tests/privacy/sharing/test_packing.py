@@ -71,6 +71,9 @@ def test_masks_are_of_their_degree_and_vanish_where_they_say(packing: Packing) -
         assert masks.any()
         # Any degree + 1 holders tell what the others have.
         known, others = packing.holder_points(everyone[: degree + 1]), packing.holder_points(everyone[degree + 1 :])
+        # And no fewer holders do.
+        fewer = matrix_product(interpolation(known[:-1], known[-1:]), masks[:degree])
+        assert (fewer != masks[degree]).all()
         if others:
             told = matrix_product(interpolation(known, others), masks[: degree + 1])
             np.testing.assert_array_equal(told, masks[degree + 1 :])

@@ -38,6 +38,12 @@ def test_an_impossible_square_makes_a_dealer_implausible_and_far_from_all(own: i
     assert (squared_PP.diagonal() == 0).all()
 
 
+def test_the_limit_itself_is_plausible() -> None:
+    gram_NN = np.array([[10, 10, -10], [10, 10, -10], [-10, -10, 10]])  # x, x and -x
+    assert implausible(gram_NN, 10, 2) == ()
+    assert squared_distances(gram_NN, 10).tolist() == [[0, 0, 40, 10], [0, 0, 40, 10], [40, 40, 0, 10], [10, 10, 10, 0]]
+
+
 @pytest.mark.parametrize("product", [-(10**6) - 1, 10**6 + 1, 999_999])
 def test_an_impossible_product_brings_nobody_nearer(product: int) -> None:
     # The last one is within the limit, but gives a negative distance.

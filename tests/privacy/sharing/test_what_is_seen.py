@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 from foedus.privacy.sharing.dealers import degree_answers, mask_answers
-from foedus.privacy.sharing.field import Elements, P, add, from_integers, inner_products, total, uniform
+from foedus.privacy.sharing.field import Elements, P, add, from_integers, inner_products, negate, total, uniform
 from foedus.privacy.sharing.packing import (
     Packing,
     at_data_points,
@@ -53,9 +53,14 @@ def transcripts(updates_ND: np.ndarray, *, masked: bool) -> np.ndarray:
         masks.append(mask_answers(masks_HRA[holder], hiding_HR[holder], stream("mu")))
         sums.append(sum_answers(shares_NHC[:, holder], np.ones(DEALERS, np.int64)))
     sent = [np.array(answers).reshape(HOLDERS, RUNS, -1) for answers in (products, degrees, masks, sums)]
-    # What the products are at the data points: without masks, the products of the blocks.
-    decoded = at_data_points(PACKING, range(HOLDERS), sent[0].reshape(HOLDERS, -1), PACKING.product_degree)
-    return np.hstack([of_runs for answers in (*sent, decoded.reshape(2, RUNS, -1)) for of_runs in answers])
+    # What the server may try: to decode products of blocks and combinations of blocks, and to take off the products
+    # what the test of the masks says of the masks.
+    tested = inner_products(sent[0].reshape(HOLDERS * RUNS, -1), uniform(stream("mu"), 1, pairs))
+    unmasked = add(tested.reshape(HOLDERS, RUNS, 1), negate(sent[2]))
+    for answers, degree in ((sent[0], 4), (sent[1], 2), (unmasked, 4)):
+        decoded = at_data_points(PACKING, range(HOLDERS), answers.reshape(HOLDERS, -1), degree)
+        sent.append(decoded.reshape(PACKING.blocks, RUNS, -1))
+    return np.hstack([of_runs for answers in sent for of_runs in answers])
 
 
 def chi_squared(left: Elements, right: Elements) -> np.ndarray:
