@@ -470,6 +470,51 @@ def test_a_sum_of_too_few_is_neither_asked_for_nor_given(left: int) -> None:
     requires(run.sites[TEN.ids[0]], survivors_message(run, TEN.ids[:left]), "too-few")
 
 
+# U1: a key list for each half of the sites
+
+
+def halves(described: SessionDescriptor) -> list[Server]:
+    """Each half of the honest sites is shown its own keys and the colluders', who play along in both."""
+    whole = up_to(Phase.KEYS, described=described)
+    parts = []
+    for half in (TEN.ids[2:6], TEN.ids[6:]):
+        members = sorted((*COLLUDERS, *half))
+        sites = [Site(whole.sites[site].member, whole.sites[site].stored) for site in members]
+        part = server(TEN, described, sites=sites)
+        for site in members:
+            part.take(whole.sites[site].sent[0])
+        part.send()
+        part.send()
+        part.mask()
+        parts.append(part)
+    return parts
+
+
+def test_a_key_list_for_each_half_does_not_give_two_sums() -> None:
+    for part in halves(session(TEN)):
+        part.send()
+        for site in part.sites.values():
+            requires(site, ack_list(part, site.state.view, list(part.sites.values())), "too-few")
+
+
+def test_one_list_of_survivors_does_not_open_two_halves() -> None:
+    parts = halves(session(TEN))
+    masked = {site: message for part in parts for site, message in part.collection.masked.items()}
+    everybody = signed_list([masked[site] for site in TEN.ids])
+    for part in parts:
+        for site in part.sites.values():
+            if site.id not in COLLUDERS:
+                requires(site, frame(Kind.SURVIVORS, part.described.sid, everybody), "bad-list")
+
+
+def test_control_with_a_quorum_among_those_with_keys_there_are_two_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SessionDescriptor, "needed_acks", thresholds.majority(6, 2))
+    for part in halves(session(TEN)):
+        part.send()
+        part.send()
+        assert len(part.require_exact().survivors) == 6
+
+
 # U2: different lists of dealers for different sites
 
 
