@@ -23,12 +23,22 @@ from foedus.privacy.sharing.packing import (
 from foedus.privacy.sharing.products import pair_count, product_answers
 from foedus.privacy.sharing.shortness import bits_of, projections, shortness_answers
 from foedus.privacy.sharing.sums import sum_answers
+from hypothesis import strategies as st
 
 
 def stream(seed: str) -> Stream:
     """The same bytes for the same seed."""
     cipher = Cipher(algorithms.AES(hashlib.sha256(seed.encode()).digest()), modes.CTR(bytes(16))).encryptor()
     return lambda count: cipher.update(bytes(count))
+
+
+@st.composite
+def packings(draw: st.DrawFn) -> Packing:
+    """Packings for up to some twenty holders, at their least number of holders or a little above."""
+    blocks, colluders = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    dropouts, liars = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+    needed = 2 * (colluders + blocks - 1) + 1 + dropouts + 2 * liars
+    return Packing(needed + draw(st.integers(0, 2)), blocks, colluders, dropouts, liars)
 
 
 @dataclass(slots=True)

@@ -19,14 +19,7 @@ from foedus.privacy.sharing.packing import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-
-
-@st.composite
-def packings(draw: st.DrawFn) -> Packing:
-    blocks, colluders = draw(st.integers(1, 4)), draw(st.integers(1, 3))
-    dropouts, liars = draw(st.integers(0, 2)), draw(st.integers(0, 2))
-    needed = 2 * (colluders + blocks - 1) + 1 + dropouts + 2 * liars
-    return Packing(needed + draw(st.integers(0, 2)), blocks, colluders, dropouts, liars)
+from shared_updates import packings
 
 
 def value(points: list[int], values: list[int], at: int) -> int:

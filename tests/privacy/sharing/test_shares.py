@@ -11,12 +11,14 @@ from foedus.aggregators.geometry import Geometry
 from foedus.aggregators.krum import MultiKrum
 from foedus.errors import InvalidUpdate, QuorumNotMet
 from foedus.privacy.sharing.dealers import judge_degrees, judge_masks
-from foedus.privacy.sharing.field import add
+from foedus.privacy.sharing.field import P, add
 from foedus.privacy.sharing.packing import Packing
 from foedus.privacy.sharing.products import Products, assembled
 from foedus.privacy.sharing.selection import implausible, squared_distances
 from foedus.privacy.sharing.sums import WeightedSum, summed
-from shared_updates import Dealt, dealt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shared_updates import Dealt, dealt, packings
 
 CASES = [
     Packing(10, 2, 2, 1, 1),
@@ -71,6 +73,27 @@ def test_gram_selection_and_sum_are_those_in_the_clear(packing: Packing) -> None
     total = weighted_sum(round_, holders, weights, d)
     assert total is not None
     assert total.liars == tuple(liars)
+    np.testing.assert_array_equal(total.sum_D, np.array(weights) @ updates_ND)
+
+
+@settings(max_examples=25, deadline=None)
+@given(packings(), st.data())
+def test_whoever_drops_out_or_lies_the_results_are_exact(packing: Packing, data: st.DataObject) -> None:
+    n, d = data.draw(st.integers(1, packing.holders)), data.draw(st.integers(1, 7))
+    values = st.lists(st.integers(-(2**20), 2**20), min_size=n * d, max_size=n * d)
+    updates_ND = np.array(data.draw(values)).reshape(n, d)
+    order = data.draw(st.permutations(range(packing.holders)))
+    holders = order[packing.dropouts :]
+    liars = order[: data.draw(st.integers(0, packing.liars))]
+    round_ = dealt(packing, updates_ND)
+    round_.lies = {liar: data.draw(st.integers(1, P - 1)) for liar in liars}
+    found = products(round_, holders)
+    assert found is not None
+    assert set(found.liars) == set(liars) & set(holders)
+    np.testing.assert_array_equal(found.gram_NN, updates_ND @ updates_ND.T)
+    weights = data.draw(st.lists(st.integers(0, 1024), min_size=n, max_size=n))
+    total = summed(packing, d, 2**40, holders, round_.sums(holders, weights), os.urandom)
+    assert total is not None
     np.testing.assert_array_equal(total.sum_D, np.array(weights) @ updates_ND)
 
 

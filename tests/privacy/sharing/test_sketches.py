@@ -7,6 +7,8 @@ import pytest
 from by_definition import geometry, uniform
 from foedus.aggregators.geometry import Geometry
 from foedus.aggregators.krum import MultiKrum
+from foedus.privacy.sharing.field import from_integers
+from foedus.privacy.sharing.field import uniform as elements
 from foedus.privacy.sharing.packing import Packing
 from foedus.privacy.sharing.products import assembled
 from foedus.privacy.sharing.selection import implausible, squared_distances
@@ -176,6 +178,19 @@ def test_a_vector_in_the_kernel_of_a_guessed_matrix_is_seen_by_one_drawn_later(d
         honest = MultiKrum(2).judge(geometry(updates_ND), uniform(10)).selected
         assert honest is not None
         assert 0 not in honest
+
+
+@pytest.mark.adversarial
+def test_a_sketch_that_wraps_around_is_implausible() -> None:
+    sketches = [from_integers(sketch(update_D, stream("J")) >> SHIFT) for update_D in honest_and_reversed(10, 0, 5000)]
+    sketches[4] = elements(os.urandom, ROWS)
+    packing = Packing(10, 1, 2, 1, 2)
+    round_ = dealt(packing, sketches)
+    holders = list(range(10))
+    found = assembled(packing, 10, holders, round_.products(holders), os.urandom)
+    assert found is not None
+    assert implausible(found.gram_NN, PLAUSIBLE, 7) == (4,)
+    assert np.isinf(np.delete(squared_distances(found.gram_NN, PLAUSIBLE)[4], 4)).sum() > 7
 
 
 def test_a_sketch_tells_an_update_that_is_too_long() -> None:
