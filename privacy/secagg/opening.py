@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from hmac import compare_digest
 from typing import Any
 
 import numpy as np
@@ -108,8 +109,8 @@ def _recovered(
 
     def is_right(secret: Secret) -> bool:
         if owner in collection.masked:
-            return commitment(sid, owner, secret) == keys.commitment
-        return public_key(secret) == keys.mask_key
+            return compare_digest(commitment(sid, owner, secret), keys.commitment)
+        return compare_digest(public_key(secret), keys.mask_key)
 
     distrusted = frozenset(x for x, holder in enumerate(holders, 1) if holder in liars)
     colluders = collection.descriptor.colluders

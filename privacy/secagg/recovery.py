@@ -1,4 +1,4 @@
-"""A site's secret from shares, of which some may be wrong."""
+"""A site's secret from shares, some of which may be wrong."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import combinations, islice
 from math import comb
 
 from ..secrets import Secret
+from .decoding import agreeing
 from .shamir import combine, outliers
 
 MAX_TRIES = 1024
@@ -22,8 +23,9 @@ def recover(
 ) -> tuple[Secret, frozenset[int]] | None:
     """The secret that ``is_right``, and at which x a share is wrong; None if no subset that was tried gives it.
 
-    A subset that leaves one share out comes before those that leave out two, so that few liars are soon found
-    however many holders there are; ``distrusted`` ones, who lied before, come last.
+    Tried are the first t holders, whom decoding finds to agree, and then other subsets: decoding is certain up to
+    half as many liars as there are shares to spare, subsets may go beyond. ``distrusted`` holders, who lied before,
+    come last.
 
     The right secret does not prove every share behind it right: the errors of two liars can cancel at 0. So shares
     are called wrong only once t - 1 + c agree. At least t - 1 of those are honest, and with the secret itself they
@@ -32,7 +34,7 @@ def recover(
     needed = threshold - 1 + colluders
     places = sorted(shares, key=lambda x: (x in distrusted, x))
     found = None
-    for chosen in islice(_subsets(places, threshold), MAX_TRIES):
+    for chosen in islice(_candidates(shares, places, threshold), MAX_TRIES):
         good = {x: shares[x] for x in chosen}
         secret = combine(good)
         if secret is None or not is_right(secret):
@@ -48,11 +50,20 @@ def recover(
 
 def surely_none(num_shares: int, threshold: int, colluders: int) -> bool:
     """Whether a ``recover`` that found nothing proves the dealer wrong: the honest holders alone would be enough."""
-    return num_shares - colluders >= threshold and comb(num_shares, threshold) <= MAX_TRIES
+    spare = num_shares - threshold
+    return colluders <= spare and (2 * colluders <= spare or comb(num_shares, threshold) < MAX_TRIES)
+
+
+def _candidates(shares: Mapping[int, Secret], places: Sequence[int], threshold: int) -> Iterator[tuple[int, ...]]:
+    subsets = _subsets(places, threshold)
+    yield next(subsets)
+    if found := agreeing(shares, threshold):
+        yield found
+    yield from subsets
 
 
 def _subsets(places: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
-    """Every subset of ``size`` once, those of the first places first."""
+    """Every subset of ``size`` once, those of the first places first, so that few liars are soon left out."""
     for last in range(size - 1, len(places)):
         for others in combinations(places[:last], size - 1):
             yield (*others, places[last])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from foedus.privacy.secagg.recovery import recover
+from foedus.privacy.secagg.decoding import agreeing
+from foedus.privacy.secagg.recovery import recover, surely_none
 from foedus.privacy.secagg.shamir import PRIME, SHARE_BYTES, combine, outliers, share
 from foedus.privacy.secrets import Secret
 from hypothesis import given, settings
@@ -113,3 +114,50 @@ def test_outliers_are_those_off_the_polynomial() -> None:
     good = {x: shares[x] for x in (2, 4, 6)}
     assert outliers(good, shares) == frozenset()
     assert outliers(good, {**shares, 5: moved(shares[5], 1)}) == {5}
+
+
+@settings(max_examples=60, deadline=None)
+@given(secret=SECRETS, data=st.data())
+def test_decoding_finds_whom_to_believe(secret: bytes, data: st.DataObject) -> None:
+    m = data.draw(st.integers(1, 24))
+    t = data.draw(st.integers(1, m))
+    spare = (m - t) // 2
+    liars = set(data.draw(st.lists(st.integers(1, m), max_size=spare, unique=True)))
+    errors = {x: data.draw(st.integers(1, PRIME - 1)) for x in sorted(liars)}
+    shares = {x: moved(one, errors.get(x, 0)) for x, one in numbered(share(Secret(secret), t, m)).items()}
+    honest = tuple(x for x in shares if x not in liars)
+    assert agreeing(shares, t) == honest
+    assert combine({x: shares[x] for x in honest}) == Secret(secret)
+    got = recover(shares, t, lambda one: one == Secret(secret), colluders=spare)
+    assert got == (Secret(secret), frozenset(liars))
+
+
+def test_decoding_says_when_more_are_wrong_than_it_can_tell() -> None:
+    shares = {
+        x: moved(one, x**5 + 3) if x <= 4 else one for x, one in numbered(share(Secret(b"k" * 32), 4, 10)).items()
+    }
+    assert agreeing(shares, 4) == ()
+    assert agreeing({x: Secret(bytes(33)) for x in range(1, 9)}, 3) == tuple(range(1, 9))
+
+
+def test_nine_liars_among_fifty_are_named_at_once() -> None:
+    """Subsets alone would have to be lucky: there are 50 over 31 of them."""
+    secret, tried = Secret(b"k" * 32), []
+    shares = wrong_at(set(range(1, 10)), numbered(share(secret, 31, 50)))
+
+    def is_right(got: Secret) -> bool:
+        tried.append(got)
+        return got == secret
+
+    assert recover(shares, 31, is_right, colluders=10) == (secret, frozenset(range(1, 10)))
+    assert len(tried) <= 2
+
+
+@pytest.mark.parametrize(
+    ("num_shares", "threshold", "colluders", "sure"),
+    [(10, 7, 2, True), (8, 7, 2, False), (9, 7, 2, True), (50, 31, 9, True), (50, 31, 10, False)],
+)
+def test_a_dealer_is_blamed_only_where_liars_cannot_be_the_cause(
+    num_shares: int, threshold: int, colluders: int, sure: bool
+) -> None:
+    assert surely_none(num_shares, threshold, colluders) is sure
