@@ -31,7 +31,7 @@ _P: Final = np.uint64(P)
 _LIMB_BITS: Final = 21
 _LIMB: Final = np.uint64((1 << _LIMB_BITS) - 1)
 _EXACT: Final = 2048  # products of two limbs: 2048 * 2^42 = 2^53
-_SPAN: Final = 64 * _EXACT  # as far as their sums stay below 2^61
+_SPAN: Final = 64 * _EXACT  # as far as three sums of such products stay below 2^61 together
 _CHUNK: Final = 1 << 16  # elements of a product computed at once, so that they stay in the cache
 
 
@@ -139,14 +139,15 @@ def inner_products(left_RM: Elements, right_CM: Elements) -> Elements:
             left = _limbs(left_RM[:, part]).reshape(3 * rows, -1)
             right = left if right_CM is left_RM else _limbs(right_CM[:, part]).reshape(3 * columns, -1)
             sums += (left @ right.T).astype(np.uint64)
+        # By limbs of left and right; those of one weight lie on a diagonal.
         (a, b, c), (d, e, f), (g, h, i) = (np.hsplit(row, 3) for row in np.vsplit(sums, 3))
-        out_RC = add(out_RC, _joined((a, _fold(b + d), _fold(_fold(c + e) + g), _fold(f + h), i)))
+        out_RC = add(out_RC, _joined((a, b + d, c + e + g, f + h, i)))
     return out_RC
 
 
 def ternary_product(rows_RM: Elements, signs: Iterable[npt.NDArray[np.float64]]) -> Elements:
     """The R x C matrix rows · signsᵀ, for signs -1, 0 and 1 that come as blocks of some of their M columns."""
-    sums: npt.NDArray[np.float64] = np.zeros(1)
+    sums: npt.NDArray[np.float64] = np.zeros(1)  # of limbs: exact for any M below 2^32
     start = 0
     for block_CM in signs:
         stop = start + block_CM.shape[1]

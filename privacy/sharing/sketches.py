@@ -33,8 +33,8 @@ def sketch(update_D: npt.NDArray[np.signedinteger[Any]], stream: Stream) -> Inte
     """Jx, S exact integers, J from the public ``stream``, for values below 2^31 in size.
 
     The stream gives, for 65,536 coordinates at a time, their buckets (a byte each) for the first table, the second,
-    ... the eighth, then a byte for each coordinate with the sign in table b as bit b, 1 for minus. The last
-    coordinates are read as if there were as many.
+    ... the eighth, then a byte for each coordinate with the sign in table b as bit b, 1 for minus. So much is read
+    for the last coordinates too, however few they are.
     """
     sketched = np.zeros((TABLES, BUCKETS), np.int64)
     for start in range(0, len(update_D), _CHUNK):

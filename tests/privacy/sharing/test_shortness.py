@@ -81,15 +81,16 @@ def short_updates() -> tuple[np.ndarray, int]:
     return updates_ND, width_for(bound, 301)
 
 
-def test_honest_dealers_are_proved_short_whoever_lies_about_it() -> None:
+@pytest.mark.parametrize("packing", [PACKING, Packing(10, 1, 2, 1, 2)], ids=str)
+def test_honest_dealers_are_proved_short_whoever_lies_about_it(packing: Packing) -> None:
     updates_ND, width = short_updates()
-    round_ = dealt(PACKING, updates_ND)
+    round_ = dealt(packing, updates_ND)
     round_.prove_short(width)
     round_.lies = {5: 1}
     holders = HOLDERS[1:]
     for judgement in (
-        judge_shortness(PACKING, holders, round_.shortness(holders)),
-        judge_degrees(PACKING, holders, round_.degrees(holders)),
+        judge_shortness(packing, holders, round_.shortness(holders)),
+        judge_degrees(packing, holders, round_.degrees(holders)),
     ):
         assert judgement.bad == ()
         assert judgement.disputes == tuple((dealer, 5) for dealer in range(10))
