@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from math import prod
 
 from ..secrets import Secret
 
@@ -50,15 +51,20 @@ def _value_at(x: int, shares: Mapping[int, Secret]) -> int:
     return sum(weight * value for weight, value in zip(_weights(x, places), values, strict=True)) % PRIME
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _weights(at: int, places: tuple[int, ...]) -> tuple[int, ...]:
     """Lagrange's weights of the values at ``places`` for the value at ``at``; one holder set serves many secrets."""
-    weights = []
-    for i in places:
-        above, below = 1, 1
-        for j in places:
-            if j != i:
-                above = above * (at - j) % PRIME
-                below = below * (i - j) % PRIME
-        weights.append(above * pow(below, -1, PRIME) % PRIME)
-    return tuple(weights)
+    before, after = [1], [1]
+    for ahead, back in zip(places[:-1], reversed(places[1:]), strict=True):
+        before.append(before[-1] * (at - ahead) % PRIME)
+        after.append(after[-1] * (at - back) % PRIME)
+    scales = _scales(places)
+    return tuple(
+        one * two % PRIME * scale % PRIME for one, two, scale in zip(before, reversed(after), scales, strict=True)
+    )
+
+
+@lru_cache(maxsize=256)
+def _scales(places: tuple[int, ...]) -> tuple[int, ...]:
+    """1 / ∏ (i - j) over the other places j, for each place i."""
+    return tuple(pow(prod(i - j for j in places if j != i), -1, PRIME) for i in places)
