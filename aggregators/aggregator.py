@@ -20,7 +20,8 @@ from .aggregate import Aggregate
 from .decision import Combination, Decision, WeightedSum
 from .engine import NotFinite, combine_into, rows_not_finite, squared_norms
 from .kernel_numpy import NumpyKernel
-from .protocols import DistanceRule, Rule, SampleRule, require_count, require_positive
+from .mixing import NearestNeighbourMixing
+from .protocols import DistanceRule, Rule, SampleRule, expecting, require_count, require_positive
 from .rows import ArrayRows, Rows, chosen, stacked
 from .shown import Mixing, Shown
 from .workers import Threads, Workers
@@ -97,9 +98,13 @@ class Aggregator:
                 f"{num_refused} of {n} updates are worthless, {self.name} is to withstand {most}{why}",
                 hint="look at the sites named, or choose a rule that withstands more",
             )
-        left = None if self.rule.f is None else self.rule.f - num_refused
-        pre = tuple(step.tolerating(max(0, step.f - num_refused)) for step in self.pre)
-        return replace(self, rule=self.rule.tolerating(left), pre=pre)
+        if self.rule.f is None:
+            return self
+        pre = tuple(
+            replace(step, f=max(0, step.f - num_refused)) if isinstance(step, NearestNeighbourMixing) else step
+            for step in self.pre
+        )
+        return replace(self, rule=expecting(self.rule, self.rule.f - num_refused), pre=pre)
 
     def shares(self, num_examples_N: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """What each of N updates may weigh: float64, summing to 1; 0 for one that rests on no example.
@@ -249,7 +254,7 @@ def _most_liars(rule: Rule, n: int) -> int:
     """The largest f under which the rule's theorem still covers n updates."""
     for f in range(n - 1, 0, -1):
         with suppress(TooFewUpdates):
-            rule.tolerating(f).require(n)
+            expecting(rule, f).require(n)
             return f
     return 0
 

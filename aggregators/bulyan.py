@@ -5,8 +5,8 @@ Shape suffixes: N updates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -59,10 +59,6 @@ class Bulyan:
             TooFewUpdates: it is not.
         """
         require_updates(f"bulyan with f = {self.f}", n, 4 * self.f + 3, "n >= 4f + 3")
-
-    def tolerating(self, f: int | None) -> Self:
-        """The same rule with another f."""
-        return replace(self, f=f or 0)
 
     def judge(self, geometry: Geometry, shares_N: npt.NDArray[np.float64]) -> Decision:  # noqa: ARG002 (not weighed)
         """The chosen updates, to be averaged coordinate by coordinate.

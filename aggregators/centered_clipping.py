@@ -5,8 +5,8 @@ Shape suffixes: N updates, P = N + 1 points, the last of them the start.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -56,10 +56,6 @@ class CenteredClipping:
         """
         f = self.f or 0
         require_updates(f"centered-clipping with f = {f}", n, 2 * f + 1, "n > 2f")
-
-    def tolerating(self, f: int | None) -> Self:
-        """The same rule with another f."""
-        return replace(self, f=f)
 
     def judge(self, geometry: Geometry, shares_N: npt.NDArray[np.float64]) -> Decision:  # noqa: ARG002 (not weighed)
         """The updates' weights in the last v, and the reference row's behind them if there is one.

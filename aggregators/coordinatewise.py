@@ -9,8 +9,8 @@ Shape suffixes: N updates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -45,10 +45,6 @@ class Median:
         """
         f = self.f or 0
         require_updates(f"median with f = {f}", n, 2 * f + 1, "n > 2f")
-
-    def tolerating(self, f: int | None) -> Self:
-        """The same rule with another f."""
-        return replace(self, f=f)
 
     def decide(self, shares_N: npt.NDArray[np.float64]) -> Decision:
         """The middle value of each coordinate.
@@ -88,10 +84,6 @@ class TrimmedMean:
         """
         require_updates(f"trimmed-mean with f = {self.f}", n, 2 * self.f + 1, "n > 2f")
 
-    def tolerating(self, f: int | None) -> Self:
-        """The same rule with another f."""
-        return replace(self, f=f or 0)
-
     def decide(self, shares_N: npt.NDArray[np.float64]) -> Decision:
         """The mean of the n - 2f middle values of each coordinate.
 
@@ -127,10 +119,6 @@ class MeanAroundMedian:
             TooFewUpdates: it is not.
         """
         require_updates(f"meamed with f = {self.f}", n, 2 * self.f + 1, "n > 2f")
-
-    def tolerating(self, f: int | None) -> Self:
-        """The same rule with another f."""
-        return replace(self, f=f or 0)
 
     def decide(self, shares_N: npt.NDArray[np.float64]) -> Decision:
         """The mean of the n - f values closest to the median of each coordinate.

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -71,10 +71,6 @@ class DivideAndConquer:
         """
         require_updates(f"dnc with f = {self.f}", n, 2 * self.f + 1, "n > 2f")
         require_updates(f"dnc with f = {self.f} and c = {self.c:g}", n, self.num_dropped + 1, "n > c f")
-
-    def tolerating(self, f: int | None) -> Self:
-        """The same rule with another f."""
-        return replace(self, f=f or 0)
 
     def judge_samples(self, geometries: Sequence[Geometry], shares_N: npt.NDArray[np.float64]) -> Decision:
         """Who is left in the most samples.

@@ -5,8 +5,8 @@ Shape suffixes: N updates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -53,10 +53,6 @@ class FLTrust:
         """
         f = self.f or 0
         require_updates(f"fltrust with f = {f}", n, f + 1, "n > f")
-
-    def tolerating(self, f: int | None) -> Self:
-        """The same rule with another f."""
-        return replace(self, f=f)
 
     def judge(self, geometry: Geometry, shares_N: npt.NDArray[np.float64]) -> Decision:  # noqa: ARG002 (not weighed)
         """The updates' trust, rescaled.

@@ -6,8 +6,8 @@ Shape suffixes: N updates, P points.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -64,10 +64,6 @@ class GeometricMedian:
         """
         f = self.f or 0
         require_updates(f"geometric-median with f = {f}", n, 2 * f + 1, "n > 2f")
-
-    def tolerating(self, f: int | None) -> Self:
-        """The same rule with another f."""
-        return replace(self, f=f)
 
     def judge(self, geometry: Geometry, shares_N: npt.NDArray[np.float64]) -> Decision:
         """The updates' weights in the median.

@@ -5,8 +5,8 @@ Shape suffixes: N updates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,10 +47,6 @@ class Krum:
             TooFewUpdates: it is not.
         """
         require_updates(f"krum with f = {self.f}", n, 2 * self.f + 3, "n >= 2f + 3")
-
-    def tolerating(self, f: int | None) -> Self:
-        """The same rule with another f."""
-        return replace(self, f=f or 0)
 
     def judge(self, geometry: Geometry, shares_N: npt.NDArray[np.float64]) -> Decision:  # noqa: ARG002 (one is chosen)
         """The one update with the lowest score.
@@ -97,10 +93,6 @@ class MultiKrum:
         if self.m is not None:
             name = f"multi-krum with f = {self.f} and m = {self.m}"
             require_updates(name, n, self.m + self.f + 2, "m <= n - f - 2")
-
-    def tolerating(self, f: int | None) -> Self:
-        """The same rule with another f."""
-        return replace(self, f=f or 0)
 
     def judge(self, geometry: Geometry, shares_N: npt.NDArray[np.float64]) -> Decision:
         """The m updates with the lowest scores, by their shares.

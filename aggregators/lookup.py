@@ -85,9 +85,9 @@ def rule(
     parameters = {key: value.item() if isinstance(value, np.generic) else value for key, value in parameters.items()}
     require_parameters(f"aggregator {name!r}", make, parameters, beside=_FOR_ALL)
     made = make(**parameters)
-    if not isinstance(made, PlainRule | DistanceRule | SampleRule):
+    if not isinstance(made, PlainRule | DistanceRule | SampleRule) or not hasattr(made, "__dataclass_fields__"):
         raise ConfigError(
-            f"aggregator {name!r} is a {type(made).__name__}, which is no rule: it cannot decide or judge"
+            f"aggregator {name!r} is a {type(made).__name__}, which is no rule: a dataclass that can decide or judge"
         )
     return Aggregator(
         name=name,

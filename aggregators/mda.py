@@ -5,8 +5,8 @@ Shape suffixes: N updates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -50,10 +50,6 @@ class MinimumDiameter:
             TooFewUpdates: it is not.
         """
         require_updates(f"mda with f = {self.f}", n, 2 * self.f + 1, "n > 2f")
-
-    def tolerating(self, f: int | None) -> Self:
-        """The same rule with another f."""
-        return replace(self, f=f or 0)
 
     def judge(self, geometry: Geometry, shares_N: npt.NDArray[np.float64]) -> Decision:  # noqa: ARG002 (not weighed)
         """The n - f updates of least diameter.

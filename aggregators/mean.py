@@ -34,10 +34,6 @@ class Mean:
         """Raise TooFewUpdates unless there is an update to take the mean of."""
         require_updates("the mean", n, 1, "an update")
 
-    def tolerating(self, f: int | None) -> Mean:  # noqa: ARG002 (it tolerates none)
-        """The same."""
-        return self
-
     def decide(self, shares_N: npt.NDArray[np.float64]) -> Decision:
         """Each update weighs its share."""
         return Decision(WeightedSum(shares_N), tuple(np.flatnonzero(shares_N).tolist()))

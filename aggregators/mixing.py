@@ -7,8 +7,8 @@ Shape suffixes: N updates, M mixtures, P points, Q points after mixing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,10 +44,6 @@ class NearestNeighbourMixing:
         """
         require_updates(f"nnm with f = {self.f}", n, 2 * self.f + 1, "n > 2f")
 
-    def tolerating(self, f: int) -> Self:
-        """The same with another f."""
-        return replace(self, f=f)
-
     def num_mixed(self, n: int) -> int:
         """As many mixtures as updates."""
         return n
@@ -81,7 +77,6 @@ class Bucketing:
     """
 
     size: int = 2
-    f: ClassVar[int] = 0
     needs_distances: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -94,10 +89,6 @@ class Bucketing:
             TooFewUpdates: there is no update.
         """
         require_updates("bucketing", n, 1, "an update")
-
-    def tolerating(self, f: int) -> Self:  # noqa: ARG002 (it depends on none)
-        """The same."""
-        return self
 
     def num_mixed(self, n: int) -> int:
         """⌈n / size⌉."""

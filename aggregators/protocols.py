@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ Reference: TypeAlias = Literal["none", "optional", "required", "history"]
 
 
 class _Conditions(Protocol):
-    """What every rule says of itself."""
+    """What every rule says of itself. It is a dataclass, so that another f makes another rule of it."""
 
     weighable: ClassVar[bool]  # whether the shares of the updates mean anything to it
     reference: ClassVar[Reference]
@@ -38,10 +39,6 @@ class _Conditions(Protocol):
         Raises:
             TooFewUpdates: it does not.
         """
-        ...
-
-    def tolerating(self, f: int | None) -> Self:
-        """The same rule with another f: fewer liars are left once some have been refused."""
         ...
 
 
@@ -83,6 +80,14 @@ class SampleRule(_Conditions, Protocol):
 
 
 Rule: TypeAlias = PlainRule | DistanceRule | SampleRule
+
+
+R = TypeVar("R", bound=_Conditions)
+
+
+def expecting(rule: R, f: int) -> R:
+    """The same rule with another f: fewer liars are left once some have been refused."""
+    return cast(R, replace(cast(Any, rule), f=f))
 
 
 def require_count(name: str, value: int, at_least: int = 0) -> None:

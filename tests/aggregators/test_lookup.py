@@ -25,9 +25,6 @@ class First:
 
     def require(self, n: int) -> None: ...
 
-    def tolerating(self, f: int | None) -> First:
-        return self
-
     def decide(self, shares_N: np.ndarray) -> Decision:
         return Decision(WeightedSum(self.scale * np.eye(len(shares_N))[0]), (0,))
 

@@ -87,6 +87,4 @@ def test_conditions() -> None:
         Bucketing().require(0)
     with pytest.raises(ConfigError, match="the size of a bucket is 0"):
         Bucketing(0)
-    assert NearestNeighbourMixing(2).tolerating(1) == NearestNeighbourMixing(1)
-    assert Bucketing(2).tolerating(1) == Bucketing(2)
     assert [Bucketing(3).num_mixed(n) for n in (1, 3, 4)] == [1, 1, 2]

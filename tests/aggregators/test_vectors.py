@@ -19,7 +19,7 @@ from foedus.aggregators.geometric_median import GeometricMedian, weiszfeld_step
 from foedus.aggregators.krum import Krum, MultiKrum
 from foedus.aggregators.mda import MinimumDiameter
 from foedus.aggregators.mixing import NearestNeighbourMixing, in_buckets, mixed
-from foedus.aggregators.protocols import DistanceRule, PlainRule
+from foedus.aggregators.protocols import DistanceRule, PlainRule, expecting
 from foedus.aggregators.reach import within_reach
 from foedus.errors import TooFewUpdates
 from robust_vectors import CASES, SPECIAL, rows, with_rule
@@ -195,9 +195,9 @@ def test_what_is_left_of_updates_that_are_not_finite() -> None:
     case, expected = SPECIAL["nonfinite"], SPECIAL["nonfinite"]["expect"]
     kept = [index for index in range(len(case["rows"])) if index not in case["dropped"]]
     updates_ND, f = rows(case)[kept], case["f_after"]
-    assert kept[_decision(Krum(case["f"]).tolerating(f), updates_ND).selected[0]] == expected["krum_index_in_original"]
-    np.testing.assert_array_equal(_value(Median(case["f"]).tolerating(f), updates_ND), expected["median"])
-    trimmed_D = _value(TrimmedMean(case["f"]).tolerating(f), updates_ND)
+    assert kept[_decision(expecting(Krum(case["f"]), f), updates_ND).selected[0]] == expected["krum_index_in_original"]
+    np.testing.assert_array_equal(_value(expecting(Median(case["f"]), f), updates_ND), expected["median"])
+    trimmed_D = _value(expecting(TrimmedMean(case["f"]), f), updates_ND)
     np.testing.assert_allclose(trimmed_D, expected["trimmed_mean_k0"], rtol=1e-13)
 
 
