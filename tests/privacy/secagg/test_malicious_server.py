@@ -624,3 +624,54 @@ def test_frames_of_the_server_that_are_not_right_end_the_session_or_are_ignored(
         "kind": bytes([Kind.SURVIVORS]) + message[1:],
     }[change]
     requires(run.sites[TEN.ids[0]], wrong, "bad-message", ended=change != "huge")
+
+
+# forged lists
+
+
+def test_survivors_that_did_not_sign_are_refused() -> None:
+    run = up_to(Phase.MASKED)
+    run.mask()
+    messages = list(run.collection.masked.values())
+    messages.sort(key=lambda message: message.sender)
+    forged = [*messages[:-1], replace(messages[-1], body=b"?" * 32)]
+    requires(run.sites[TEN.ids[0]], frame(Kind.SURVIVORS, run.described.sid, signed_list(forged)), "bad-signature")
+
+
+def test_another_masked_update_of_mine_is_refused() -> None:
+    """Even one that is signed with this site's key, as a thief of the key could."""
+    run = up_to(Phase.MASKED)
+    run.mask()
+    messages = sorted(run.collection.masked.values(), key=lambda message: message.sender)
+    site = run.sites[TEN.ids[0]]
+    other = sign(site.member.key, Kind.MASKED, run.described.sid, b"?" * 32)
+    requires(site, frame(Kind.SURVIVORS, run.described.sid, signed_list([other, *messages[1:]])), "bad-list")
+
+
+def test_acks_that_nobody_signed_are_refused() -> None:
+    run = up_to(Phase.ACKS)
+    site = run.sites[TEN.ids[0]]
+    acks = [Signed(Kind.ACK, run.described.sid, sender, site.state.view, b"x" * 64) for sender in TEN.ids]
+    requires(site, frame(Kind.ACK_LIST, run.described.sid, signed_list(acks)), "bad-signature")
+
+
+def test_acks_of_sites_outside_the_sum_do_not_count() -> None:
+    run = up_to(Phase.MASKED)
+    run.mask(absent={TEN.ids[9]})
+    run.send()
+    site = run.sites[TEN.ids[0]]
+    requires(site, ack_list(run, site.state.view, list(run.sites.values())), "bad-list")
+
+
+@pytest.mark.parametrize("change", ["missing", "extra", "order"])
+def test_deliveries_other_than_of_every_dealer_are_refused(change: str) -> None:
+    run = up_to(Phase.SHARES)
+    site = TEN.ids[0]
+    honest = Deliver.from_bytes(run.collection.close()[site][33:])
+    sealed = {
+        "missing": honest.sealed[1:],
+        "extra": (*honest.sealed, replace(honest.sealed[0], other=site)),
+        "order": honest.sealed[::-1],
+    }[change]
+    message = frame(Kind.DELIVER, run.described.sid, replace(honest, sealed=sealed).to_bytes())
+    requires(run.sites[site], message, "bad-list")
