@@ -39,10 +39,10 @@ def share_threshold(num_sites: int, colluders: int, degree: int) -> int:
 @lru_cache(maxsize=1024)
 def most_colluders(num_sites: int, colluders: int, draws: int) -> int:
     """The least m with n · P(more than m of c colluders among ``draws`` of n - 1 sites) < 2^-80, exactly."""
-    return _least(num_sites, colluders, draws, TAIL_BITS)
+    return most_marked(num_sites, colluders, draws, TAIL_BITS)
 
 
-def _least(num_sites: int, marked: int, draws: int, bits: int) -> int:
+def most_marked(num_sites: int, marked: int, draws: int, bits: int) -> int:
     """The least m with n · P(X > m) < 2^-bits, X hypergeometric: ``marked`` among ``draws`` of n - 1."""
     others = num_sites - 1
     whole, tail = comb(others, draws), 0
@@ -57,6 +57,6 @@ def ring_degree(num_sites: int, colluders: int, dropouts: int) -> int:
     """The least even k that is safe, and live but for a chance of 2^-20; 0 where everybody must be a neighbour."""
     for degree in range(8, num_sites - 1, 2):
         threshold = share_threshold(num_sites, colluders, degree)
-        if threshold <= degree and _least(num_sites, dropouts, degree, LIVENESS_BITS) <= degree + 1 - threshold:
+        if threshold <= degree and most_marked(num_sites, dropouts, degree, LIVENESS_BITS) <= degree + 1 - threshold:
             return degree
     return 0

@@ -8,7 +8,7 @@ from math import comb
 
 import pytest
 from foedus.privacy.secagg.graph import COMPLETE_UP_TO, Graph, graph_of
-from foedus.privacy.secagg.thresholds import _least, majority, most_colluders, ring_degree, share_threshold
+from foedus.privacy.secagg.thresholds import majority, most_colluders, most_marked, ring_degree, share_threshold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,7 +51,7 @@ def test_tails_are_exact(n: int, data: st.DataObject) -> None:
         return Fraction(ways, comb(n - 1, draws))
 
     expected = next(m for m in range(draws + 1) if n * above(m) < Fraction(1, 2**bits))
-    assert _least(n, c, draws, bits) == expected
+    assert most_marked(n, c, draws, bits) == expected
 
 
 def test_most_colluders_is_all_of_them_where_they_are_few() -> None:
