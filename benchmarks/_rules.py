@@ -66,9 +66,11 @@ class Size:
         return {"n": self.n, "d": self.d, "f": self.f, "threads": self.threads, "kernel": kernel}
 
 
-def measure(size: Size, names: list[str], *, with_peers: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def measure(size: Size, names: list[str], with_peers: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Parameters and rows of the result."""
-    updates_ND = np.stack([update(index, size.d) for index in range(size.n)])
+    updates_ND = np.empty((size.n, size.d), np.float32)
+    for index, row_D in enumerate(updates_ND):
+        row_D[:] = update(index, size.d)
     limit_name, read_once = _read_once(updates_ND)
     elsewhere = peers(updates_ND, size.f, size.n - size.f - 2) if with_peers else {}
     rows = []

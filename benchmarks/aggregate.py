@@ -56,6 +56,7 @@ def main() -> None:
     parser.add_argument("--kernel", choices=("best", "numpy"), default="best")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
+    parser.add_argument("--without-peers", action="store_true")
     parser.add_argument("--growth", type=Path, metavar="FOLDER", help="draw the growth into two files there")
     parser.add_argument("--out-of-core", action="store_true")
     parser.add_argument("--page", type=Path, help="a Markdown file with marks for the tables")
@@ -68,7 +69,7 @@ def main() -> None:
     elif options.out_of_core:
         params, rows = out_of_core(size, [name for name in STORED_RULES if name in options.rules])
     else:
-        params, rows = apart(_with_peers, size, options.rules)
+        params, rows = apart(measure, size, options.rules, not options.without_peers)
     if options.page:
         kind = "growth" if options.growth else "out-of-core" if options.out_of_core else f"threads {size.threads}"
         fill(options.page, f"{params['kernel'].split()[0]}, {kind}", as_table(rows))
@@ -82,7 +83,7 @@ def main() -> None:
 def growth(size: Size, folder: Path) -> Result:
     """Ratios to the limit for more updates and for longer ones; nulls where those do not fit into memory."""
     more, longer = [replace(size, n=n) for n in GROWTH_N], [replace(size, d=d) for d in GROWTH_D]
-    seen = {at: apart(_without_peers, at, GROWTH_RULES)[1] for at in {*more, *longer} if _fits(at)}
+    seen = {at: apart(measure, at, GROWTH_RULES, False)[1] for at in {*more, *longer} if _fits(at)}
     for file, title, x_title, line in (
         ("growth-n.svg", f"{size.d:,} parameters", "updates", {at.n: at for at in more}),
         ("growth-d.svg", f"{size.n} updates", "parameters", {at.d: at for at in longer}),
@@ -135,14 +136,6 @@ def as_table(rows: list[dict[str, Any]]) -> str:
 
 def _short(figure: float | None) -> str:
     return "" if figure is None else f"{figure:.2g}" if figure < 10 else f"{figure:.0f}"
-
-
-def _with_peers(size: Size, names: list[str]) -> Result:
-    return measure(size, names, with_peers=True)
-
-
-def _without_peers(size: Size, names: list[str]) -> Result:
-    return measure(size, names, with_peers=False)
 
 
 def _fits(size: Size) -> bool:
