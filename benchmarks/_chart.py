@@ -32,9 +32,9 @@ def chart(title: str, x_title: str, y_title: str, lines: Mapping[str, Points]) -
     for y in _ticks(min(1.0, *ys), max(ys)):
         parts += [_line(LEFT, to_y(y), WIDTH - RIGHT, to_y(y)), _text(LEFT - 6, to_y(y) + 4, _short(y), anchor="end")]
     label_y = math.inf
-    for (name, points), colour in zip(
-        sorted(lines.items(), key=lambda line: line[1][-1][1]), COLOURS * len(lines), strict=False
-    ):
+    colours = dict(zip(lines, COLOURS * len(lines), strict=False))
+    for name, points in sorted(lines.items(), key=lambda line: line[1][-1][1]):
+        colour = colours[name]
         path = " ".join(f"{to_x(x):.1f},{to_y(y):.1f}" for x, y in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
         parts += [f'<circle cx="{to_x(x):.1f}" cy="{to_y(y):.1f}" r="2.5" fill="{colour}"/>' for x, y in points]
