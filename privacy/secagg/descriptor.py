@@ -24,6 +24,17 @@ class Mode(IntEnum):
     """What is protected, and how."""
 
     MASKS = 1
+    GROUPS = 2
+    SKETCH = 3
+    SHARES = 4
+
+
+class Noise(IntEnum):
+    """What each site adds to its update, so that their sum is differentially private."""
+
+    NONE = 0
+    SKELLAM = 1
+    DISCRETE_GAUSSIAN = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +66,15 @@ class SessionDescriptor:
         min_sites: fewest sites at any stage.
         min_survivors: fewest sites in a sum.
         deadlines_seconds: for Keys, Shares, Masked, Ack and Unmask.
+        group_size: g, the fewest sites of a group; 0 where the sum is over all.
+        regroups: whether the groups are drawn anew in every round, and not once in a run.
+        byzantine: f, so many sites may send any update.
+        privacy_threshold: T, so many holders together learn nothing from shares of an update; 0 where none are made.
+        packing: K, blocks of an update in one polynomial.
+        wrong_holders: E, so many holders may answer wrongly.
+        strict: whether sketches come with a proof that they are short.
+        noise: what each site adds.
+        noise_multiplier: z, the sum's noise in units of the clip norm; 0 without noise.
 
     Raises:
         ConfigError: a field is out of range by itself; what fields mean for a site's secrecy is the policy's matter.
@@ -84,10 +104,22 @@ class SessionDescriptor:
     min_sites: int
     min_survivors: int
     deadlines_seconds: tuple[int, ...]
+    group_size: int = 0
+    regroups: bool = False
+    byzantine: int = 0
+    privacy_threshold: int = 0
+    packing: int = 0
+    wrong_holders: int = 0
+    strict: bool = False
+    noise: Noise = Noise.NONE
+    noise_multiplier: float = 0.0
 
     def __post_init__(self) -> None:
         people = self.participants
-        counts = (self.degree, self.threshold, self.dropouts, self.colluders, self.min_sites, self.min_survivors)
+        counts = (
+            *(self.degree, self.threshold, self.dropouts, self.colluders, self.min_sites, self.min_survivors),
+            *(self.group_size, self.byzantine, self.privacy_threshold, self.packing, self.wrong_holders),
+        )
         digests = (self.roster_digest, self.layout_digest, self.model_digest, self.config_digest)
         for wrong, what in (
             (list(people) != sorted(set(people)), "the participants are not sorted, or one is named twice"),
@@ -105,6 +137,14 @@ class SessionDescriptor:
             (not (math.isfinite(self.clip_norm) and self.clip_norm > 0), f"the clip norm is {self.clip_norm}"),
             (not (math.isfinite(self.scale) and self.scale > 0), f"the scale is {self.scale}"),
             (self.degree % 2 == 1, f"the degree {self.degree} is odd; half the neighbours are on either side"),
+            (
+                not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0),
+                f"the noise multiplier is {self.noise_multiplier}",
+            ),
+            (
+                (self.noise is Noise.NONE) != (self.noise_multiplier == 0),
+                f"the noise is {self.noise.name.lower()}, its multiplier {self.noise_multiplier}",
+            ),
             (len(self.deadlines_seconds) != NUM_DEADLINES, f"there are not {NUM_DEADLINES} deadlines"),
         ):
             if wrong:
@@ -178,6 +218,15 @@ class SessionDescriptor:
                 number(self.min_sites, 4),
                 number(self.min_survivors, 4),
                 listed(number(seconds, 4) for seconds in self.deadlines_seconds),
+                number(self.group_size, 4),
+                number(self.regroups, 1),
+                number(self.byzantine, 4),
+                number(self.privacy_threshold, 4),
+                number(self.packing, 4),
+                number(self.wrong_holders, 4),
+                number(self.strict, 1),
+                number(self.noise, 1),
+                real(self.noise_multiplier),
             )
         )
 
@@ -224,6 +273,15 @@ def _read(reader: Reader) -> SessionDescriptor:
         min_sites=reader.number(4),
         min_survivors=reader.number(4),
         deadlines_seconds=tuple(reader.number(4) for _ in range(reader.count(4))),
+        group_size=reader.number(4),
+        regroups=_flag(reader.number(1)),
+        byzantine=reader.number(4),
+        privacy_threshold=reader.number(4),
+        packing=reader.number(4),
+        wrong_holders=reader.number(4),
+        strict=_flag(reader.number(1)),
+        noise=Noise(reader.number(1)),
+        noise_multiplier=reader.real(),
     )
     reader.end()
     return found

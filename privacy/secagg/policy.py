@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...errors import ConfigError
 from .codes import AbortCode, abort
-from .descriptor import Mode, SessionDescriptor
+from .descriptor import Mode, Noise, SessionDescriptor
 from .graph import num_holders
 from .thresholds import share_threshold
 
@@ -59,6 +59,8 @@ class SumPolicy:
         t = share_threshold(n, c, session.degree)
         for holds, reason in (
             (session.mode in self.modes, f"this site does not allow the protection {session.mode.name.lower()!r}"),
+            (session.mode is Mode.MASKS, f"there is no protection {session.mode.name.lower()!r} yet"),
+            (session.noise is Noise.NONE, "there is no distributed noise yet"),
             (session.rule == "mean", f"the rule {session.rule!r} needs more than a sum of masked updates"),
             (
                 c >= self.colluders(n),
