@@ -5,7 +5,7 @@ Written by the operator as TOML, validated once, immutable afterwards, the same 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -15,6 +15,9 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
+
+Protection = Literal["none", "masks", "groups", "sketch", "shares"]
+PROTECTIONS: tuple[Protection, ...] = get_args(Protection)
 
 SEED_LIMIT = 1 << 63
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..plan import LocalTraining
+from ..plan import LocalTraining, Protection
 
 
 class Phase(StrEnum):
@@ -82,6 +82,14 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
+class SecureMessage:
+    """A message of a piece of work's secure sum, from either side; its bytes are ``privacy.secagg``'s."""
+
+    work: Work
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Welcome:
     """The server's answer to Hello."""
 
@@ -107,6 +115,8 @@ class Assignment:
     deadline_seconds: float
     seed: int
     local_buffers: bool = False
+    protection: Protection = "none"
+    examples_per_weight: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +128,16 @@ class Release:
     reason: str = ""
 
 
-SiteMessage = Hello | Heartbeat | Refusal | Evaluation
-ServerMessage = Welcome | Assignment | Release
+SiteMessage = Hello | Heartbeat | Refusal | Evaluation | SecureMessage
+ServerMessage = Welcome | Assignment | Release | SecureMessage
 
 
 @dataclass(frozen=True, slots=True)
 class UploadHeader:
-    """What an upload claims to be. Its bytes are checked against every one of these words."""
+    """What an upload claims to be. Its bytes are checked against every one of these words.
+
+    Under protection they are masked words, and ``masked`` is the site's signed message about them.
+    """
 
     run: str
     round: int
@@ -135,6 +148,7 @@ class UploadHeader:
     num_examples: int
     num_steps: int
     metrics: Mapping[str, float] = field(default_factory=dict)
+    masked: bytes = field(default=b"", repr=False)
 
     @property
     def work(self) -> Work:

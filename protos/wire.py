@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from ..errors import ProtocolError
-from ..plan import LocalTraining
+from ..plan import PROTECTIONS, LocalTraining, Protection
 from .messages import (
     Assignment,
     Evaluation,
@@ -21,6 +21,7 @@ from .messages import (
     Receipt,
     Refusal,
     Release,
+    SecureMessage,
     ServerMessage,
     SiteMessage,
     TaskOffer,
@@ -35,6 +36,8 @@ MAX_METRICS = 64
 MAX_TASKS = 256
 MAX_REASON_LENGTH = 500
 MAX_EXAMPLES = 1 << 53
+MAX_SECURE_BYTES = 1 << 20
+MAX_MASKED_BYTES = 256
 
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -93,6 +96,8 @@ def site_message_to_pb(message: SiteMessage) -> session_pb2.SiteMessage:
                 metrics=dict(message.metrics),
             )
             return session_pb2.SiteMessage(evaluation=evaluation)
+        case SecureMessage():
+            return session_pb2.SiteMessage(secure=_secure_to_pb(message))
 
 
 def site_message_from_pb(message: session_pb2.SiteMessage) -> SiteMessage:
@@ -119,6 +124,8 @@ def site_message_from_pb(message: session_pb2.SiteMessage) -> SiteMessage:
                 _examples(evaluation.num_examples),
                 metrics(evaluation.metrics),
             )
+        case "secure":
+            return _secure(message.secure)
         case _:
             raise ProtocolError("the site sent an empty message")
 
@@ -148,6 +155,8 @@ def server_message_to_pb(message: ServerMessage) -> session_pb2.ServerMessage:
                 deadline_seconds=message.deadline_seconds,
                 seed=message.seed,
                 local_buffers=message.local_buffers,
+                protection=message.protection,
+                examples_per_weight=message.examples_per_weight,
             )
             return session_pb2.ServerMessage(assignment=assignment)
         case Release():
@@ -155,6 +164,8 @@ def server_message_to_pb(message: ServerMessage) -> session_pb2.ServerMessage:
                 work=work_to_pb(message.work), outcome=_OUTCOMES[message.outcome], reason=message.reason
             )
             return session_pb2.ServerMessage(release=release)
+        case SecureMessage():
+            return session_pb2.ServerMessage(secure=_secure_to_pb(message))
 
 
 def server_message_from_pb(message: session_pb2.ServerMessage) -> ServerMessage:
@@ -178,6 +189,8 @@ def server_message_from_pb(message: session_pb2.ServerMessage) -> ServerMessage:
             if outcome is None:
                 raise ProtocolError(f"outcome {release.outcome} is unknown")
             return Release(work_from_pb(release.work), outcome, printable(release.reason))
+        case "secure":
+            return _secure(message.secure)
         case _:
             raise ProtocolError("the server sent an empty message")
 
@@ -197,6 +210,7 @@ def upload_header_to_pb(header: UploadHeader) -> transfer_pb2.UploadHeader:
         num_examples=header.num_examples,
         num_steps=header.num_steps,
         metrics=dict(header.metrics),
+        masked=header.masked,
     )
 
 
@@ -216,6 +230,7 @@ def upload_header_from_pb(message: transfer_pb2.UploadHeader) -> UploadHeader:
         num_examples=_examples(message.num_examples),
         num_steps=min(message.num_steps, MAX_EXAMPLES),
         metrics=metrics(message.metrics),
+        masked=_bounded(message.masked, MAX_MASKED_BYTES, "the message about masked words"),
     )
 
 
@@ -299,7 +314,31 @@ def _assignment(message: session_pb2.Assignment) -> Assignment:
         deadline_seconds=message.deadline_seconds,
         seed=message.seed,
         local_buffers=message.local_buffers,
+        protection=_protection(message.protection),
+        examples_per_weight=message.examples_per_weight,
     )
+
+
+def _protection(name: str) -> Protection:
+    if name and name not in PROTECTIONS:
+        raise ProtocolError(f"the protection {name[:80]!r} is unknown here, expected {', '.join(PROTECTIONS)}")
+    return name or "none"
+
+
+def _secure_to_pb(message: SecureMessage) -> session_pb2.SecureMessage:
+    return session_pb2.SecureMessage(work=work_to_pb(message.work), body=message.body)
+
+
+def _secure(message: session_pb2.SecureMessage) -> SecureMessage:
+    return SecureMessage(
+        work_from_pb(message.work), _bounded(message.body, MAX_SECURE_BYTES, "a message of a secure sum")
+    )
+
+
+def _bounded(data: bytes, limit: int, what: str) -> bytes:
+    if len(data) > limit:
+        raise ProtocolError(f"{what} has {len(data)} bytes, expected at most {limit}")
+    return data
 
 
 def _training_to_pb(training: LocalTraining) -> session_pb2.LocalTraining:

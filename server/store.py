@@ -91,6 +91,30 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE members ADD COLUMN rejection_rate REAL NOT NULL DEFAULT 0;
     ALTER TABLE members ADD COLUMN rounds_judged INTEGER NOT NULL DEFAULT 0;
     """,
+    """
+    ALTER TABLE members ADD COLUMN signing_key BLOB;
+    CREATE TABLE rosters (
+        version INTEGER PRIMARY KEY,
+        signed BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE secure_sessions (
+        run TEXT NOT NULL,
+        round INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        descriptor BLOB NOT NULL,
+        roster_version INTEGER NOT NULL REFERENCES rosters,
+        PRIMARY KEY (run, round, attempt),
+        FOREIGN KEY (run, round) REFERENCES rounds
+    ) STRICT;
+    CREATE TABLE secure_messages (
+        seq INTEGER PRIMARY KEY,
+        run TEXT NOT NULL,
+        round INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        message BLOB,
+        FOREIGN KEY (run, round, attempt) REFERENCES secure_sessions
+    ) STRICT;
+    """,
 )
 
 

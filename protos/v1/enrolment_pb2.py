@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n foedus/protos/v1/enrolment.proto\x12\tfoedus.v1\"2\n\x0bJoinRequest\x12\x0e\n\x06secret\x18\x01 \x01(\t\x12\x13\n\x0brequest_pem\x18\x02 \x01(\t\"$\n\tJoinReply\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x01 \x01(\t\"#\n\x0cRenewRequest\x12\x13\n\x0brequest_pem\x18\x01 \x01(\t\"%\n\nRenewReply\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x01 \x01(\t2z\n\tEnrolment\x12\x34\n\x04Join\x12\x16.foedus.v1.JoinRequest\x1a\x14.foedus.v1.JoinReply\x12\x37\n\x05Renew\x12\x17.foedus.v1.RenewRequest\x1a\x15.foedus.v1.RenewReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n foedus/protos/v1/enrolment.proto\x12\tfoedus.v1\"G\n\x0bJoinRequest\x12\x0e\n\x06secret\x18\x01 \x01(\t\x12\x13\n\x0brequest_pem\x18\x02 \x01(\t\x12\x13\n\x0bsigning_key\x18\x03 \x01(\x0c\"$\n\tJoinReply\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x01 \x01(\t\"#\n\x0cRenewRequest\x12\x13\n\x0brequest_pem\x18\x01 \x01(\t\"%\n\nRenewReply\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x01 \x01(\t2z\n\tEnrolment\x12\x34\n\x04Join\x12\x16.foedus.v1.JoinRequest\x1a\x14.foedus.v1.JoinReply\x12\x37\n\x05Renew\x12\x17.foedus.v1.RenewRequest\x1a\x15.foedus.v1.RenewReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -22,13 +22,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'foedus.protos.v1.enrolment_
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_JOINREQUEST']._serialized_start=47
-  _globals['_JOINREQUEST']._serialized_end=97
-  _globals['_JOINREPLY']._serialized_start=99
-  _globals['_JOINREPLY']._serialized_end=135
-  _globals['_RENEWREQUEST']._serialized_start=137
-  _globals['_RENEWREQUEST']._serialized_end=172
-  _globals['_RENEWREPLY']._serialized_start=174
-  _globals['_RENEWREPLY']._serialized_end=211
-  _globals['_ENROLMENT']._serialized_start=213
-  _globals['_ENROLMENT']._serialized_end=335
+  _globals['_JOINREQUEST']._serialized_end=118
+  _globals['_JOINREPLY']._serialized_start=120
+  _globals['_JOINREPLY']._serialized_end=156
+  _globals['_RENEWREQUEST']._serialized_start=158
+  _globals['_RENEWREQUEST']._serialized_end=193
+  _globals['_RENEWREPLY']._serialized_start=195
+  _globals['_RENEWREPLY']._serialized_end=232
+  _globals['_ENROLMENT']._serialized_start=234
+  _globals['_ENROLMENT']._serialized_end=356
 # @@protoc_insertion_point(module_scope)

@@ -203,7 +203,7 @@ class ListSitesReply(_message.Message):
     def __init__(self, sites: _Optional[_Iterable[_Union[Site, _Mapping]]] = ...) -> None: ...
 
 class Site(_message.Message):
-    __slots__ = ("name", "role", "state", "key_sha256", "origin", "last_seen_unix_seconds", "certificate_expires_unix_seconds", "connected", "tasks", "version", "clock_skew_seconds", "working_on", "rejection_rate", "rounds_judged")
+    __slots__ = ("name", "role", "state", "key_sha256", "origin", "last_seen_unix_seconds", "certificate_expires_unix_seconds", "connected", "tasks", "version", "clock_skew_seconds", "working_on", "rejection_rate", "rounds_judged", "signing_key")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -218,6 +218,7 @@ class Site(_message.Message):
     WORKING_ON_FIELD_NUMBER: _ClassVar[int]
     REJECTION_RATE_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_JUDGED_FIELD_NUMBER: _ClassVar[int]
+    SIGNING_KEY_FIELD_NUMBER: _ClassVar[int]
     name: str
     role: str
     state: str
@@ -232,7 +233,20 @@ class Site(_message.Message):
     working_on: str
     rejection_rate: float
     rounds_judged: int
-    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., state: _Optional[str] = ..., key_sha256: _Optional[str] = ..., origin: _Optional[str] = ..., last_seen_unix_seconds: _Optional[float] = ..., certificate_expires_unix_seconds: _Optional[float] = ..., connected: bool = ..., tasks: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., clock_skew_seconds: _Optional[float] = ..., working_on: _Optional[str] = ..., rejection_rate: _Optional[float] = ..., rounds_judged: _Optional[int] = ...) -> None: ...
+    signing_key: bytes
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., state: _Optional[str] = ..., key_sha256: _Optional[str] = ..., origin: _Optional[str] = ..., last_seen_unix_seconds: _Optional[float] = ..., certificate_expires_unix_seconds: _Optional[float] = ..., connected: bool = ..., tasks: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., clock_skew_seconds: _Optional[float] = ..., working_on: _Optional[str] = ..., rejection_rate: _Optional[float] = ..., rounds_judged: _Optional[int] = ..., signing_key: _Optional[bytes] = ...) -> None: ...
+
+class ShowRosterRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Roster(_message.Message):
+    __slots__ = ("version", "signed")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SIGNED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    signed: bytes
+    def __init__(self, version: _Optional[int] = ..., signed: _Optional[bytes] = ...) -> None: ...
 
 class ChangeSiteRequest(_message.Message):
     __slots__ = ("name", "action", "role")

@@ -66,6 +66,16 @@ class OperationsStub(object):
                 request_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.ChangeSiteRequest.SerializeToString,
                 response_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Site.FromString,
                 )
+        self.ShowRoster = channel.unary_unary(
+                '/foedus.v1.Operations/ShowRoster',
+                request_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.ShowRosterRequest.SerializeToString,
+                response_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Roster.FromString,
+                )
+        self.PublishRoster = channel.unary_unary(
+                '/foedus.v1.Operations/PublishRoster',
+                request_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Roster.SerializeToString,
+                response_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Roster.FromString,
+                )
         self.Status = channel.unary_unary(
                 '/foedus.v1.Operations/Status',
                 request_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.StatusRequest.SerializeToString,
@@ -146,6 +156,19 @@ class OperationsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ShowRoster(self, request, context):
+        """The list of the sites' signing keys, signed by a key that the server does not have.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PublishRoster(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -210,6 +233,16 @@ def add_OperationsServicer_to_server(servicer, server):
                     servicer.ChangeSite,
                     request_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.ChangeSiteRequest.FromString,
                     response_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Site.SerializeToString,
+            ),
+            'ShowRoster': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShowRoster,
+                    request_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.ShowRosterRequest.FromString,
+                    response_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Roster.SerializeToString,
+            ),
+            'PublishRoster': grpc.unary_unary_rpc_method_handler(
+                    servicer.PublishRoster,
+                    request_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Roster.FromString,
+                    response_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Roster.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -399,6 +432,40 @@ class Operations(object):
         return grpc.experimental.unary_unary(request, target, '/foedus.v1.Operations/ChangeSite',
             foedus_dot_protos_dot_v1_dot_operations__pb2.ChangeSiteRequest.SerializeToString,
             foedus_dot_protos_dot_v1_dot_operations__pb2.Site.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ShowRoster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/foedus.v1.Operations/ShowRoster',
+            foedus_dot_protos_dot_v1_dot_operations__pb2.ShowRosterRequest.SerializeToString,
+            foedus_dot_protos_dot_v1_dot_operations__pb2.Roster.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def PublishRoster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/foedus.v1.Operations/PublishRoster',
+            foedus_dot_protos_dot_v1_dot_operations__pb2.Roster.SerializeToString,
+            foedus_dot_protos_dot_v1_dot_operations__pb2.Roster.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -21,16 +21,26 @@ OUTCOME_LATE: Outcome
 OUTCOME_CANCELLED: Outcome
 
 class SiteMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "refusal", "evaluation")
+    __slots__ = ("hello", "heartbeat", "refusal", "evaluation", "secure")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    SECURE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     heartbeat: Heartbeat
     refusal: Refusal
     evaluation: Evaluation
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ...) -> None: ...
+    secure: SecureMessage
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., secure: _Optional[_Union[SecureMessage, _Mapping]] = ...) -> None: ...
+
+class SecureMessage(_message.Message):
+    __slots__ = ("work", "body")
+    WORK_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    work: _common_pb2.Work
+    body: bytes
+    def __init__(self, work: _Optional[_Union[_common_pb2.Work, _Mapping]] = ..., body: _Optional[bytes] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("version", "tasks", "unix_seconds")
@@ -88,14 +98,16 @@ class Evaluation(_message.Message):
     def __init__(self, work: _Optional[_Union[_common_pb2.Work, _Mapping]] = ..., model_sha256: _Optional[str] = ..., num_examples: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("welcome", "assignment", "release")
+    __slots__ = ("welcome", "assignment", "release", "secure")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    SECURE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     assignment: Assignment
     release: Release
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ...) -> None: ...
+    secure: SecureMessage
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., secure: _Optional[_Union[SecureMessage, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("version", "federation", "unix_seconds", "heartbeat_seconds")
@@ -110,7 +122,7 @@ class Welcome(_message.Message):
     def __init__(self, version: _Optional[str] = ..., federation: _Optional[str] = ..., unix_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("work", "run_name", "task", "model_sha256", "model_bytes", "layout_sha256", "training", "cohort_size", "rounds", "deadline_seconds", "seed", "local_buffers")
+    __slots__ = ("work", "run_name", "task", "model_sha256", "model_bytes", "layout_sha256", "training", "cohort_size", "rounds", "deadline_seconds", "seed", "local_buffers", "protection", "examples_per_weight")
     WORK_FIELD_NUMBER: _ClassVar[int]
     RUN_NAME_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +135,8 @@ class Assignment(_message.Message):
     DEADLINE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     LOCAL_BUFFERS_FIELD_NUMBER: _ClassVar[int]
+    PROTECTION_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_PER_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     work: _common_pb2.Work
     run_name: str
     task: str
@@ -135,7 +149,9 @@ class Assignment(_message.Message):
     deadline_seconds: float
     seed: int
     local_buffers: bool
-    def __init__(self, work: _Optional[_Union[_common_pb2.Work, _Mapping]] = ..., run_name: _Optional[str] = ..., task: _Optional[str] = ..., model_sha256: _Optional[str] = ..., model_bytes: _Optional[int] = ..., layout_sha256: _Optional[str] = ..., training: _Optional[_Union[LocalTraining, _Mapping]] = ..., cohort_size: _Optional[int] = ..., rounds: _Optional[int] = ..., deadline_seconds: _Optional[float] = ..., seed: _Optional[int] = ..., local_buffers: bool = ...) -> None: ...
+    protection: str
+    examples_per_weight: int
+    def __init__(self, work: _Optional[_Union[_common_pb2.Work, _Mapping]] = ..., run_name: _Optional[str] = ..., task: _Optional[str] = ..., model_sha256: _Optional[str] = ..., model_bytes: _Optional[int] = ..., layout_sha256: _Optional[str] = ..., training: _Optional[_Union[LocalTraining, _Mapping]] = ..., cohort_size: _Optional[int] = ..., rounds: _Optional[int] = ..., deadline_seconds: _Optional[float] = ..., seed: _Optional[int] = ..., local_buffers: bool = ..., protection: _Optional[str] = ..., examples_per_weight: _Optional[int] = ...) -> None: ...
 
 class LocalTraining(_message.Message):
     __slots__ = ("epochs", "steps", "batch_size", "optimizer", "learning_rate", "momentum", "weight_decay", "proximal_mu", "max_seconds")

@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from foedus.protos.v1 import common_pb2 as foedus_dot_protos_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x66oedus/protos/v1/transfer.proto\x12\tfoedus.v1\x1a\x1d\x66oedus/protos/v1/common.proto\"1\n\x0f\x44ownloadRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"e\n\rUploadMessage\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x17.foedus.v1.UploadHeaderH\x00\x12!\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x10.foedus.v1.ChunkH\x00\x42\x06\n\x04\x62ody\"\x8a\x02\n\x0cUploadHeader\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x14\n\x0cmodel_sha256\x18\x03 \x01(\t\x12\x15\n\rlayout_sha256\x18\x04 \x01(\t\x12\x11\n\tnum_bytes\x18\x05 \x01(\x04\x12\x0e\n\x06sha256\x18\x06 \x01(\t\x12\x14\n\x0cnum_examples\x18\x07 \x01(\x04\x12\x11\n\tnum_steps\x18\x08 \x01(\x04\x12\x35\n\x07metrics\x18\t \x03(\x0b\x32$.foedus.v1.UploadHeader.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"U\n\x0bUploadReply\x12\x17\n\rresume_offset\x18\x01 \x01(\x04H\x00\x12%\n\x07receipt\x18\x02 \x01(\x0b\x32\x12.foedus.v1.ReceiptH\x00\x42\x06\n\x04\x62ody\"9\n\x07Receipt\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t2\x86\x01\n\x08Transfer\x12:\n\x08\x44ownload\x12\x1a.foedus.v1.DownloadRequest\x1a\x10.foedus.v1.Chunk0\x01\x12>\n\x06Upload\x12\x18.foedus.v1.UploadMessage\x1a\x16.foedus.v1.UploadReply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x66oedus/protos/v1/transfer.proto\x12\tfoedus.v1\x1a\x1d\x66oedus/protos/v1/common.proto\"1\n\x0f\x44ownloadRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"e\n\rUploadMessage\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x17.foedus.v1.UploadHeaderH\x00\x12!\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x10.foedus.v1.ChunkH\x00\x42\x06\n\x04\x62ody\"\x9a\x02\n\x0cUploadHeader\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x14\n\x0cmodel_sha256\x18\x03 \x01(\t\x12\x15\n\rlayout_sha256\x18\x04 \x01(\t\x12\x11\n\tnum_bytes\x18\x05 \x01(\x04\x12\x0e\n\x06sha256\x18\x06 \x01(\t\x12\x14\n\x0cnum_examples\x18\x07 \x01(\x04\x12\x11\n\tnum_steps\x18\x08 \x01(\x04\x12\x35\n\x07metrics\x18\t \x03(\x0b\x32$.foedus.v1.UploadHeader.MetricsEntry\x12\x0e\n\x06masked\x18\n \x01(\x0c\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"U\n\x0bUploadReply\x12\x17\n\rresume_offset\x18\x01 \x01(\x04H\x00\x12%\n\x07receipt\x18\x02 \x01(\x0b\x32\x12.foedus.v1.ReceiptH\x00\x42\x06\n\x04\x62ody\"9\n\x07Receipt\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t2\x86\x01\n\x08Transfer\x12:\n\x08\x44ownload\x12\x1a.foedus.v1.DownloadRequest\x1a\x10.foedus.v1.Chunk0\x01\x12>\n\x06Upload\x12\x18.foedus.v1.UploadMessage\x1a\x16.foedus.v1.UploadReply(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -29,13 +29,13 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_UPLOADMESSAGE']._serialized_start=128
   _globals['_UPLOADMESSAGE']._serialized_end=229
   _globals['_UPLOADHEADER']._serialized_start=232
-  _globals['_UPLOADHEADER']._serialized_end=498
-  _globals['_UPLOADHEADER_METRICSENTRY']._serialized_start=452
-  _globals['_UPLOADHEADER_METRICSENTRY']._serialized_end=498
-  _globals['_UPLOADREPLY']._serialized_start=500
-  _globals['_UPLOADREPLY']._serialized_end=585
-  _globals['_RECEIPT']._serialized_start=587
-  _globals['_RECEIPT']._serialized_end=644
-  _globals['_TRANSFER']._serialized_start=647
-  _globals['_TRANSFER']._serialized_end=781
+  _globals['_UPLOADHEADER']._serialized_end=514
+  _globals['_UPLOADHEADER_METRICSENTRY']._serialized_start=468
+  _globals['_UPLOADHEADER_METRICSENTRY']._serialized_end=514
+  _globals['_UPLOADREPLY']._serialized_start=516
+  _globals['_UPLOADREPLY']._serialized_end=601
+  _globals['_RECEIPT']._serialized_start=603
+  _globals['_RECEIPT']._serialized_end=660
+  _globals['_TRANSFER']._serialized_start=663
+  _globals['_TRANSFER']._serialized_end=797
 # @@protoc_insertion_point(module_scope)

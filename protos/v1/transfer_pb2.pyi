@@ -23,7 +23,7 @@ class UploadMessage(_message.Message):
     def __init__(self, header: _Optional[_Union[UploadHeader, _Mapping]] = ..., chunk: _Optional[_Union[_common_pb2.Chunk, _Mapping]] = ...) -> None: ...
 
 class UploadHeader(_message.Message):
-    __slots__ = ("run", "round", "model_sha256", "layout_sha256", "num_bytes", "sha256", "num_examples", "num_steps", "metrics")
+    __slots__ = ("run", "round", "model_sha256", "layout_sha256", "num_bytes", "sha256", "num_examples", "num_steps", "metrics", "masked")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class UploadHeader(_message.Message):
     NUM_EXAMPLES_FIELD_NUMBER: _ClassVar[int]
     NUM_STEPS_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
+    MASKED_FIELD_NUMBER: _ClassVar[int]
     run: str
     round: int
     model_sha256: str
@@ -49,7 +50,8 @@ class UploadHeader(_message.Message):
     num_examples: int
     num_steps: int
     metrics: _containers.ScalarMap[str, float]
-    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., model_sha256: _Optional[str] = ..., layout_sha256: _Optional[str] = ..., num_bytes: _Optional[int] = ..., sha256: _Optional[str] = ..., num_examples: _Optional[int] = ..., num_steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    masked: bytes
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., model_sha256: _Optional[str] = ..., layout_sha256: _Optional[str] = ..., num_bytes: _Optional[int] = ..., sha256: _Optional[str] = ..., num_examples: _Optional[int] = ..., num_steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., masked: _Optional[bytes] = ...) -> None: ...
 
 class UploadReply(_message.Message):
     __slots__ = ("resume_offset", "receipt")

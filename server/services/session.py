@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from ... import __version__
 from ...errors import CertificateExpired, FoedusError, NotApproved, ProtocolError, StaleRound, VersionMismatch
-from ...protos.messages import Evaluation, Heartbeat, Hello, Phase, Refusal, Welcome
+from ...protos.messages import Evaluation, Heartbeat, Hello, Phase, Refusal, SecureMessage, SiteMessage, Welcome
 from ...protos.v1 import session_pb2, session_pb2_grpc
 from ...protos.wire import server_message_to_pb, site_message_from_pb
 from ..access import Access, Caller, Context, caller
@@ -75,7 +75,7 @@ class SessionService(session_pb2_grpc.SessionServicer):
         finally:
             session.end(session.closing)
 
-    def _take(self, session: LiveSession, message: Hello | Heartbeat | Refusal | Evaluation) -> None:
+    def _take(self, session: LiveSession, message: SiteMessage) -> None:
         fed, site = self._fed, session.site
         match message:
             case Heartbeat(work, progress):
@@ -99,6 +99,8 @@ class SessionService(session_pb2_grpc.SessionServicer):
                 fed.collector.settle(site, message.work, accepted=False)
             case Evaluation():
                 self._evaluation(site, message)
+            case SecureMessage(work):
+                raise StaleRound(f"no secure sum is under way for {work}")
             case Hello():
                 raise ProtocolError("Hello was sent twice on one session")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from foedus.errors import ConfigError, SecureSumFailed
-from foedus.privacy.secagg.descriptor import SessionDescriptor, next_attempt
+from foedus.privacy.secagg.descriptor import Mode, Noise, SessionDescriptor, next_attempt
 from foedus.privacy.secagg.prg import Ring, Suite
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +33,7 @@ def test_golden_bytes() -> None:
         + (b"l" * 32 + b"m" * 32 + b"c" * 32).hex() + "20" + "4020000000000000" + "4090000000000000" + "00"
         + "00000000" + "00000005" + "00000000" + "00000002" + "04" + b"mean".hex() + "00000005" + "00000005"
         + "00000005" + "0000003c" + "0000003c" + "00000258" + "0000003c" + "0000003c"
+        + "00" * 31
     )  # fmt: skip
     assert plain.to_bytes().hex() == expected
     assert plain.sid == hashlib.sha256(b"fl-sa/v1/sid" + bytes.fromhex(expected)).digest()
@@ -80,16 +81,21 @@ def test_every_field_is_in_the_id() -> None:
         "rule": "median",
         "deadlines_seconds": (1, 2, 3, 4, 5),
         "degree": 2,
+        "mode": Mode.GROUPS,
+        "regroups": True,
+        "strict": True,
+        "noise_multiplier": 2.0,
     }
-    same = {"mode"}  # there is but one
-    ids = {BASE.sid}
+    noisy = replace(BASE, noise=Noise.SKELLAM, noise_multiplier=1.0)
+    ids = {BASE.sid, noisy.sid, replace(noisy, noise=Noise.DISCRETE_GAUSSIAN).sid}
     for field in fields(BASE):
-        if field.name in same:
+        if field.name == "noise":
             continue
         old = getattr(BASE, field.name)
         new = other[field.name] if field.name in other else bytes(32) if isinstance(old, bytes) else old + 1
-        ids.add(replace(BASE, **{field.name: new}).sid)
-    assert len(ids) == len(fields(BASE))
+        changed = noisy if field.name == "noise_multiplier" else BASE
+        ids.add(replace(changed, **{field.name: new}).sid)
+    assert len(ids) == len(fields(BASE)) + 2
 
 
 @pytest.mark.parametrize(
