@@ -17,6 +17,7 @@ from .thresholds import majority, share_threshold
 
 VERSION = 1
 MAX_SITES = 10_000
+WHOLE_NUMBERS = "sum"  # the rule of sessions that add up whole numbers, as analytics do
 NUM_DEADLINES = 5  # for Keys, Shares, Masked, Ack, Unmask
 
 
@@ -55,15 +56,17 @@ class SessionDescriptor:
         model_digest: SHA-256 of the model that the sites start from.
         config_digest: SHA-256 of the run's configuration for the sites.
         ring: words of the sum.
-        clip_norm: C, to which each update is clipped.
-        scale: s, steps per unit.
+        clip_norm: C, to which each update is clipped; with the rule "sum", whose vectors are whole numbers that are
+            taken as they are, the largest magnitude of one of them.
+        scale: s, steps per unit; 1 with the rule "sum".
         weighted: whether each update is multiplied by a whole number up to 1024, which is summed as well.
         degree: k, neighbours of each site; 0 for all.
-        threshold: t, shares that recover a secret if every participant sends its keys.
+        threshold: t, shares that recover a secret if every participant sends its keys; in the smallest group, where
+            the sums are over groups.
         dropouts: D, how many sites may be lost.
         colluders: c, how many sites may collude with the server.
         rule: how the updates are combined.
-        min_sites: fewest sites at any stage.
+        min_sites: fewest sites at any stage, in every group where the sums are over groups.
         min_survivors: fewest sites in a sum.
         deadlines_seconds: for Keys, Shares, Masked, Ack and Unmask.
         group_size: g, the fewest sites of a group; 0 where the sum is over all.
@@ -177,9 +180,24 @@ class SessionDescriptor:
         return share_threshold(num_sites, self.colluders, self.degree)
 
     @property
+    def whole(self) -> bool:
+        """Whether the sites send whole numbers (int64), and not updates (float32)."""
+        return self.rule == WHOLE_NUMBERS
+
+    @property
+    def honest_survivors(self) -> int:
+        """n_min - c: of so many sites at least the server cannot tell the noise from the sum."""
+        return self.needed_survivors - self.colluders
+
+    @property
     def fits(self) -> bool:
-        """Whether the sum of all participants cannot wrap around."""
-        return fits(self.ring, self.num_sites, self.scale, self.clip_norm, weighted=self.weighted)
+        """Whether the sum of all participants, with their noise, cannot wrap around."""
+        noise = self.noise_multiplier * self.scale * self.clip_norm
+        if noise:
+            noise *= math.sqrt(self.num_sites / max(self.honest_survivors, 1))
+        return fits(
+            self.ring, self.num_sites, self.scale, self.clip_norm, weighted=self.weighted, noise_deviation=noise
+        )
 
     @property
     def largest_coordinate(self) -> int:
@@ -296,13 +314,13 @@ def _flag(value: int) -> bool:
 def next_attempt(descriptor: SessionDescriptor, without: tuple[bytes, ...]) -> SessionDescriptor:
     """The same round once more, without the sites that spoilt it; keys are made afresh, since the id differs.
 
+    With groups the participants stay, or all groups would be others: whoever is to be left out is not asked again.
+
     Raises:
         ConfigError: nobody would be left.
     """
+    again = replace(descriptor, attempt=descriptor.attempt + 1)
+    if descriptor.mode is Mode.GROUPS:
+        return again
     left = tuple(site for site in descriptor.participants if site not in without)
-    return replace(
-        descriptor,
-        attempt=descriptor.attempt + 1,
-        participants=left,
-        threshold=share_threshold(len(left), descriptor.colluders, descriptor.degree),
-    )
+    return replace(again, participants=left, threshold=again.share_threshold(len(left)))

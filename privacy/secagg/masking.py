@@ -1,4 +1,4 @@
-"""A site's update on its way out: quantised, then masked.
+"""A site's update on its way out: whole numbers, noise on them, then masks.
 
 Shape suffixes: D words.
 """
@@ -6,7 +6,9 @@ Shape suffixes: D words.
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,23 +17,31 @@ from ...errors import InvalidUpdate
 from ..secrets import Secret
 from .checks import session_graph
 from .codes import AbortCode, Refusal
+from .descriptor import SessionDescriptor
 from .keys import loaded, pair_mask, self_mask
 from .member import Member
 from .messages import Keys
-from .prg import fold
-from .quantise import quantise
+from .noise import add_noise
+from .prg import Words, fold
+from .quantise import quantise, whole_numbers
 from .signing import Kind, sign
 from .state import SiteState, Stage, Step
 
 
-def mask(state: SiteState, update_D: npt.NDArray[np.float32], member: Member, *, weight: int | None = None) -> Step:
+def mask(
+    state: SiteState,
+    update_D: npt.NDArray[np.float32] | npt.NDArray[np.int64],
+    member: Member,
+    *,
+    weight: int | None = None,
+) -> Step:
     """Quantise and mask this site's update; the answer is a Masked message, and words to send with it.
 
     May be called again after a restart, with the same update: the words are made again from the stored seeds.
 
     Args:
         state: after a delivery.
-        update_D: float32, the difference from the model received.
+        update_D: float32, the difference from the model received; int64 where the session sums whole numbers.
         member: this site.
         weight: a whole number from 1 to 1024 where the session is weighted.
 
@@ -46,14 +56,7 @@ def mask(state: SiteState, update_D: npt.NDArray[np.float32], member: Member, *,
         raise InvalidUpdate(f"the update has {len(update_D)} coordinates, expected {session.num_coordinates}")
     if (weight is not None) != session.weighted:
         raise InvalidUpdate(f"the weight is {weight}, and the session is {'' if session.weighted else 'not '}weighted")
-    words_D = quantise(
-        update_D,
-        scale=session.scale,
-        clip_norm=session.clip_norm,
-        ring=session.ring,
-        seed=state.rounding,
-        weight=weight,
-    )
+    words_D = plain_words(session, update_D, state.rounding, weight)
     plus, minus = _mask_seeds(state)
     fold(words_D, add=plus, subtract=minus, suite=session.suite)
     digest = hashlib.sha256(words_D.data).digest()
@@ -63,6 +66,34 @@ def mask(state: SiteState, update_D: npt.NDArray[np.float32], member: Member, *,
         return Step(state, state.masked.to_bytes(), words_D)
     masked = sign(member.key, Kind.MASKED, sid, digest)
     return Step(replace(state, stage=Stage.MASKED, masked_digest=digest, masked=masked), masked.to_bytes(), words_D)
+
+
+def plain_words(
+    session: SessionDescriptor,
+    update_D: npt.NDArray[Any],
+    seed: Secret,
+    weight: int | None = None,
+) -> Words:
+    """What this site puts into the sum: whole numbers, with its noise where the session has any.
+
+    The rounding and the noise follow from ``seed`` alone.
+
+    Raises:
+        InvalidUpdate: as ``quantise`` and ``whole_numbers``.
+    """
+    if session.whole:
+        words_D = whole_numbers(update_D, largest=math.floor(session.clip_norm), ring=session.ring)
+    else:
+        words_D = quantise(
+            update_D,
+            scale=session.scale,
+            clip_norm=session.clip_norm,
+            ring=session.ring,
+            seed=seed,
+            weight=weight,
+        )
+    add_noise(words_D, session, seed)
+    return words_D
 
 
 def _mask_seeds(state: SiteState) -> tuple[list[Secret], list[Secret]]:

@@ -35,9 +35,16 @@ def norm_bound(scale: float, clip_norm: float, num_coordinates: int) -> float:
     return min(steps + root, math.sqrt(steps**2 + num_coordinates / 4 + steps + root / 2))
 
 
-def fits(ring: Ring, num_sites: int, scale: float, clip_norm: float, *, weighted: bool) -> bool:
-    """Whether no sum of so many sites can wrap around: n · x_max · weight <= 2^(w-1) - 1."""
-    return num_sites * largest_coordinate(scale, clip_norm) * (MAX_WEIGHT if weighted else 1) <= ring.largest
+def fits(
+    ring: Ring, num_sites: int, scale: float, clip_norm: float, *, weighted: bool, noise_deviation: float = 0.0
+) -> bool:
+    """Whether no sum of so many sites can wrap around: n · x_max · weight + 8σ <= 2^(w-1) - 1.
+
+    Args:
+        noise_deviation: σ, the standard deviation of the noise of all sites together, in steps.
+    """
+    largest = largest_coordinate(scale, clip_norm) * (MAX_WEIGHT if weighted else 1)
+    return num_sites * largest + math.ceil(8 * noise_deviation) <= ring.largest
 
 
 def smallest_ring(num_sites: int, scale: float, clip_norm: float, *, weighted: bool) -> Ring | None:
@@ -76,6 +83,22 @@ def quantise(
     if weight is not None:
         words_D[-1] = weight
     return words_D
+
+
+def whole_numbers(counters_D: npt.NDArray[np.int64], *, largest: int, ring: Ring) -> Words:
+    """Whole numbers as words of the ring, each exactly itself.
+
+    Raises:
+        InvalidUpdate: not a flat int64 vector, or a magnitude above ``largest``.
+    """
+    if counters_D.dtype != np.int64 or counters_D.ndim != 1:
+        raise InvalidUpdate(
+            f"the counters are {counters_D.dtype} of shape {counters_D.shape}; a sum of whole numbers is of a flat "
+            "int64 vector"
+        )
+    if len(counters_D) and max(-int(counters_D.min()), int(counters_D.max())) > largest:
+        raise InvalidUpdate(f"a counter's magnitude is above {largest}, the most that one site may add")
+    return counters_D.astype(ring.unsigned)
 
 
 def _require(update_D: npt.NDArray[Any], weight: int | None) -> None:

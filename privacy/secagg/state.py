@@ -65,7 +65,7 @@ class SiteState:
         roster_version: of the roster they come from.
         seal_key, mask_key: X25519 private keys. Secrets are empty once erased.
         seed: of this site's own mask.
-        rounding: seed of the random rounding.
+        rounding: seed of the random rounding, and of the noise.
         keys: everybody's Keys messages (U1), once known.
         dealers: who has dealt shares (U2).
         held: the shares this site holds, its own among them, sorted by owner.

@@ -14,12 +14,11 @@ from foedus.privacy.secagg.codes import Refusal
 from foedus.privacy.secagg.collect import Phase, SumCollection
 from foedus.privacy.secagg.descriptor import Mode, SessionDescriptor
 from foedus.privacy.secagg.joining import join
-from foedus.privacy.secagg.masking import mask
+from foedus.privacy.secagg.masking import mask, plain_words
 from foedus.privacy.secagg.member import Local, Member
 from foedus.privacy.secagg.opening import SecureSum, add_up, open_sum
 from foedus.privacy.secagg.policy import SumPolicy
 from foedus.privacy.secagg.prg import Ring, Suite, Words
-from foedus.privacy.secagg.quantise import quantise
 from foedus.privacy.secagg.roster import Roster, signed_roster
 from foedus.privacy.secagg.signing import site_id
 from foedus.privacy.secagg.site import receive
@@ -200,15 +199,7 @@ class Server:
             self.refusals.append(refusal)
             return
         self.rows[site.id] = site.words
-        described = self.described
-        self.plain[site.id] = quantise(
-            self.updates[site.id],
-            scale=described.scale,
-            clip_norm=described.clip_norm,
-            ring=described.ring,
-            seed=rounding,
-            weight=weight,
-        )
+        self.plain[site.id] = plain_words(self.described, self.updates[site.id], rounding, weight)
 
     def run(self, leaves: Mapping[bytes, Phase] | None = None) -> None:
         """A whole session; ``leaves`` names the phase whose message a site no longer sends."""
