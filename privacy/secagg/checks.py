@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from .codes import AbortCode, abort
-from .descriptor import SessionDescriptor
+from .descriptor import Mode, SessionDescriptor
 from .graph import Graph, graph_of
 from .keys import PROTOCOL
-from .messages import Keys, signed_list
+from .messages import Keys, read_messages, signed_list
 from .signing import Signed, verify
 
 
@@ -24,6 +24,19 @@ def require_signed(messages: Sequence[Signed], public_keys: Mapping[bytes, bytes
             reason = f"site {message.sender.hex()} is not among the session's participants"
             raise abort(AbortCode.NOT_IN_ROSTER, reason, [message.sender])
         verify(message, public_keys[message.sender])
+
+
+def require_group(session: SessionDescriptor, key_list: bytes) -> None:
+    """Where sums are over groups, a key list has the group that everybody works out, and no site of another one.
+
+    Raises:
+        SecureSumFailed: "bad-grouping", or "bad-message".
+    """
+    if session.mode is not Mode.GROUPS:
+        return
+    for message in read_messages(key_list, "a list of keys messages"):
+        if message.sid != session.sid or message.sender not in session.participants:
+            raise abort(AbortCode.BAD_GROUPING, f"site {message.sender.hex()} is not in this site's group")
 
 
 def require_distinct_keys(messages: Sequence[Signed]) -> None:

@@ -16,6 +16,7 @@ class AbortCode(StrEnum):
     BAD_MESSAGE = "bad-message"
     LATE = "late"
     BAD_LIST = "bad-list"
+    BAD_GROUPING = "bad-grouping"
     BAD_KEY = "bad-key"
     BAD_SIGNATURE = "bad-signature"
     NOT_IN_ROSTER = "not-in-roster"

@@ -53,6 +53,11 @@ _NEXT = {
 }
 
 
+def offered(descriptor: SessionDescriptor, roster: Roster) -> bytes:
+    """The offer of a session."""
+    return frame(Kind.OFFER, descriptor.sid, Offer(descriptor.to_bytes(), roster.to_bytes()).to_bytes())
+
+
 @dataclass(slots=True)
 class SumCollection:
     """One session at the server.
@@ -110,14 +115,13 @@ class SumCollection:
     @property
     def waiting(self) -> frozenset[bytes]:
         """The sites still expected in this phase; none once a dealer has spoilt the session."""
-        if self._spoilers():
+        if self.spoilers:
             return frozenset()
         return self._asked - {sender for sender, kind in self._messages if kind is Kind(self.phase)}
 
     def offer(self) -> bytes:
         """What every participant is sent first."""
-        offer = Offer(self.descriptor.to_bytes(), self.roster.to_bytes())
-        return frame(Kind.OFFER, self._sid, offer.to_bytes())
+        return offered(self.descriptor, self.roster)
 
     def receive(self, message: bytes, *, words_digest: bytes | None = None, num_bytes: int = 0) -> Refusal | None:
         """Take a message of a site, or say why it is refused; the round goes on either way.
@@ -207,7 +211,8 @@ class SumCollection:
                 raise abort(AbortCode.BAD_SHARE, "a share that was not asked for, or is none", [sender])
         return unmask
 
-    def _spoilers(self) -> tuple[bytes, ...]:
+    @property
+    def spoilers(self) -> tuple[bytes, ...]:
         """Dealers about whom more sites complain than may lie, or whose good shares are too few."""
         if self.phase is not Phase.MASKED:
             return ()
@@ -254,7 +259,7 @@ class SumCollection:
         return {site: frame(Kind.DELIVER, sid, Deliver(dealers, tuple(sealed[site])).to_bytes()) for site in dealers}
 
     def _survivors(self) -> dict[bytes, bytes]:
-        if spoilers := self._spoilers():
+        if spoilers := self.spoilers:
             raise abort(AbortCode.BAD_DEALER, "shares do not open; the round is tried again without a site", spoilers)
         require_enough(len(self.masked), self.descriptor.needed_survivors, "masked updates have arrived")
         self.masked = dict(sorted(self.masked.items()))

@@ -60,10 +60,10 @@ def graph_of(sites: Sequence[bytes], sid: bytes, key_bodies: Sequence[bytes], de
     if is_complete(len(sites), degree):
         return Graph(tuple(sites), 0)
     seed = hashlib.sha256(PROTOCOL + b"graph" + sid + b"".join(key_bodies)).digest()
-    return Graph(_shuffled(sites, seed), degree)
+    return Graph(shuffled(sites, seed), degree)
 
 
-def _shuffled(sites: Sequence[bytes], seed: bytes) -> tuple[bytes, ...]:
+def shuffled(sites: Sequence[bytes], seed: bytes) -> tuple[bytes, ...]:
     """Fisher-Yates from the last place down; a draw is a 32-bit little-endian word, drawn again where it is uneven."""
     buffer, stream = piece_buffer(), Keystream(Secret(seed))
     order, words = list(sites), iter(tuple[int, ...]())

@@ -1,10 +1,14 @@
-"""A site's answer to an offer: everything about it is checked, then fresh keys."""
+"""A site's answer to an offer: everything about it is checked, then fresh keys.
+
+In a session over groups, the site works out its group and joins that group's session; from here on there is no other.
+"""
 
 from __future__ import annotations
 
 from ...errors import SecureSumFailed
 from .codes import AbortCode, Refusal, abort, refusal_of
-from .descriptor import SessionDescriptor
+from .descriptor import Mode, SessionDescriptor
+from .groups import group_session
 from .keys import commitment, fresh_secret, public_key
 from .member import Local, Member
 from .messages import Keys, Offer, unframe
@@ -54,6 +58,9 @@ def _joined(message: bytes, member: Member, local: Local, previous: SiteState | 
     member.policy.require(session)
     _require_same_work(session, local)
     _require_fresh(session, local, previous)
+    if session.mode is Mode.GROUPS:
+        session = group_session(session, site)
+        _require_same_group(session, local)
     return SiteState(
         stage=Stage.KEYS_SENT,
         descriptor=session,
@@ -80,6 +87,12 @@ def _require_same_work(session: SessionDescriptor, local: Local) -> None:
     if session.num_coordinates != local.num_coordinates:
         reason = f"the session sums {session.num_coordinates} coordinates, the layout has {local.num_coordinates}"
         raise abort(AbortCode.POLICY, reason)
+
+
+def _require_same_group(session: SessionDescriptor, local: Local) -> None:
+    if local.group and not session.regroups and local.group != session.participants:
+        reason = "this site would be in another group than before in this run: sums over both tell its update apart"
+        raise abort(AbortCode.BAD_GROUPING, reason)
 
 
 def _require_fresh(session: SessionDescriptor, local: Local, previous: SiteState | None) -> None:

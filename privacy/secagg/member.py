@@ -41,6 +41,8 @@ class Local:
         layout_digest, model_digest, config_digest: SHA-256 of what it was given.
         model_used_in: run and round in which it has masked an update of this model before, or None.
         roster_version: the highest it has seen.
+        group: the sites in whose session (``SiteState.descriptor.participants``) it has masked an update in this run
+            before, where sums are over groups that do not change; empty before the first.
     """
 
     num_coordinates: int
@@ -49,3 +51,4 @@ class Local:
     config_digest: bytes
     model_used_in: tuple[str, int] | None = None
     roster_version: int = 0
+    group: tuple[bytes, ...] = ()

@@ -221,13 +221,18 @@ def read_signed_list(body: bytes, kind: Kind, sid: bytes) -> tuple[Signed, ...]:
     Raises:
         SecureSumFailed: "bad-message" or "bad-list".
     """
-    reader = Reader(body, f"a list of {kind.label} messages")
-    count = reader.count(HEADER_BYTES + SIGNATURE_BYTES)
-    found = tuple(Signed.read(reader) for _ in range(count))
-    reader.end()
+    found = read_messages(body, f"a list of {kind.label} messages")
     if any(message.kind is not kind or message.sid != sid for message in found):
         raise abort(AbortCode.BAD_LIST, f"the list of {kind.label} messages holds one of another kind or session")
     require_sorted([message.sender for message in found], f"the list of {kind.label} messages")
+    return found
+
+
+def read_messages(body: bytes, what: str) -> tuple[Signed, ...]:
+    """Signed messages of any kind and session, in any order. Raises SecureSumFailed("bad-message")."""
+    reader = Reader(body, what)
+    found = tuple(Signed.read(reader) for _ in range(reader.count(HEADER_BYTES + SIGNATURE_BYTES)))
+    reader.end()
     return found
 
 

@@ -11,7 +11,14 @@ from dataclasses import replace
 
 from ...errors import SecureSumFailed
 from ..secrets import Secret
-from .checks import require_distinct_keys, require_enough, require_signed, session_graph, view_digest
+from .checks import (
+    require_distinct_keys,
+    require_enough,
+    require_group,
+    require_signed,
+    session_graph,
+    view_digest,
+)
 from .codes import AbortCode, Refusal, abort, refusal_of
 from .keys import agree, derive, loaded, seal, unseal
 from .member import Member
@@ -75,6 +82,7 @@ def _own(state: SiteState, kind: Kind) -> bytes:
 def _deal(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
     """KeyList -> Shares: check everybody's keys, then seal shares of both secrets to each holder."""
     session, sid = state.descriptor, state.descriptor.sid
+    require_group(session, body)
     keys = read_signed_list(body, Kind.KEYS, sid)
     require_signed(keys, state.public_key_of)
     if _own(state, Kind.KEYS) not in {message.to_bytes() for message in keys if message.sender == state.site}:
