@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 from ...errors import ConfigError
 from .codes import AbortCode, abort
-from .descriptor import Mode, Noise, SessionDescriptor
+from .descriptor import WHOLE_NUMBERS, Mode, Noise, SessionDescriptor
 from .graph import num_holders
+from .grouping import fewest_groups, group_sizes, group_threshold
+from .groups import group_sessions
+from .noise import noise_fault
 from .thresholds import share_threshold
 
 
@@ -21,8 +24,13 @@ class SumPolicy:
         min_survivors: fewest sites in a sum; a session always needs half of its participants as well.
         min_honest: fewest sites beside the colluding ones in a sum; with 2, either can work out the other's update.
         colluding_percent: how many of the participants must be assumed to collude with the server, rounded up.
+        colluding_percent_in_groups: the same for sums over groups, where all of them may be in one group.
+        regrouping: whether groups may be drawn anew in every round of a run.
         clip_norms: least and greatest clip norm.
         scales: least and greatest scale.
+        min_noise_multiplier: least noise in a sum of updates, in units of the clip norm.
+
+    In a session of groups, ``min_sites``, ``min_survivors`` and ``min_honest`` are of every group.
 
     Raises:
         ConfigError: fewer than 2 honest sites, no share of colluders at all, or ranges that hold nothing.
@@ -33,39 +41,90 @@ class SumPolicy:
     min_survivors: int = 5
     min_honest: int = 3
     colluding_percent: int = 20
+    colluding_percent_in_groups: int = 20
+    regrouping: bool = False
     clip_norms: tuple[float, float] = (1e-6, 1e6)
     scales: tuple[float, float] = (1.0, 2.0**40)
+    min_noise_multiplier: float = 0.0
 
     def __post_init__(self) -> None:
         if self.min_honest < 2:
             raise ConfigError(f"min_honest is {self.min_honest}; a sum with one honest site is that site's update")
-        if not 0 <= self.colluding_percent < 100:
-            raise ConfigError(f"colluding_percent is {self.colluding_percent}, expected 0 to 99")
+        for name in ("colluding_percent", "colluding_percent_in_groups"):
+            if not 0 <= getattr(self, name) < 100:
+                raise ConfigError(f"{name} is {getattr(self, name)}, expected 0 to 99")
         for name, (low, high) in (("clip_norms", self.clip_norms), ("scales", self.scales)):
             if not 0 < low <= high:
                 raise ConfigError(f"{name} is {low} to {high}, expected positive numbers in order")
 
-    def colluders(self, num_sites: int) -> int:
+    def colluders(self, num_sites: int, mode: Mode = Mode.MASKS) -> int:
         """Fewest colluders that a session of so many sites must withstand."""
-        return -(-num_sites * self.colluding_percent // 100)
+        percent = self.colluding_percent_in_groups if mode is Mode.GROUPS else self.colluding_percent
+        return -(-num_sites * percent // 100)
 
     def require(self, session: SessionDescriptor) -> None:
         """Check every inequality on which the secrecy of an update rests.
 
         Raises:
-            SecureSumFailed: "policy", with the first that does not hold.
+            SecureSumFailed: "policy", with the first that does not hold; "bad-grouping" for groups that are too small.
         """
+        n, c, mode = session.num_sites, session.colluders, session.mode
+        expected = self.colluders(n, mode)
+        _require(
+            (mode in self.modes, f"this site does not allow the protection {mode.name.lower()!r}"),
+            *self._noise(session),
+            (c >= expected, f"the session withstands {c} colluding sites, this site expects {expected} of {n}"),
+            (
+                session.whole or self.clip_norms[0] <= session.clip_norm <= self.clip_norms[1],
+                f"the clip norm {session.clip_norm:g} is outside {self.clip_norms[0]:g} to {self.clip_norms[1]:g}",
+            ),
+            (
+                self.scales[0] <= session.scale <= self.scales[1],
+                f"the scale {session.scale:g} is outside {self.scales[0]:g} to {self.scales[1]:g}",
+            ),
+        )
+        match mode:
+            case Mode.MASKS:
+                _require(
+                    (
+                        session.rule in ("mean", WHOLE_NUMBERS),
+                        f"the rule {session.rule!r} needs more than a sum of masked updates",
+                    )
+                )
+                self._require_sum(session)
+            case Mode.GROUPS:
+                self._require_groups(session)
+            case _:
+                raise abort(AbortCode.POLICY, f"there is no protection {mode.name.lower()!r} yet")
+
+    def _noise(self, session: SessionDescriptor) -> tuple[tuple[bool, str], ...]:
+        """That there is enough noise, where noise hides what it is meant to hide; whole numbers as they are."""
+        mode, silent, z = session.mode, session.noise is Noise.NONE, session.noise_multiplier
+        return (
+            (
+                session.whole or z >= self.min_noise_multiplier,
+                f"the noise multiplier is {z:g}, this site expects at least {self.min_noise_multiplier:g}",
+            ),
+            (
+                silent or mode in (Mode.MASKS, Mode.GROUPS),
+                f"noise would drown the distances that the protection {mode.name.lower()!r} is for",
+            ),
+            (
+                silent or not session.weighted,
+                "with noise every site weighs the same: a weight would show it up to 1024 times over",
+            ),
+            (
+                not session.whole or (mode is Mode.MASKS and not session.weighted and session.scale == 1),
+                "whole numbers are summed under masks, unweighted, with scale 1",
+            ),
+        )
+
+    def _require_sum(self, session: SessionDescriptor) -> None:
+        """One sum of masked updates over all the participants."""
         n, c = session.num_sites, session.colluders
         t = share_threshold(n, c, session.degree)
-        for holds, reason in (
-            (session.mode in self.modes, f"this site does not allow the protection {session.mode.name.lower()!r}"),
-            (session.mode is Mode.MASKS, f"there is no protection {session.mode.name.lower()!r} yet"),
-            (session.noise is Noise.NONE, "there is no distributed noise yet"),
-            (session.rule == "mean", f"the rule {session.rule!r} needs more than a sum of masked updates"),
-            (
-                c >= self.colluders(n),
-                f"the session withstands {c} colluding sites, this site expects {self.colluders(n)} of {n}",
-            ),
+        survivors = max(self.min_survivors, c + self.min_honest, -(-n // 2))
+        _require(
             (
                 session.min_sites >= self.min_sites,
                 f"min_sites is {session.min_sites}, this site expects {self.min_sites}",
@@ -76,21 +135,37 @@ class SumPolicy:
             ),
             (n >= session.min_sites, f"{n} sites take part, fewer than min_sites {session.min_sites}"),
             (
-                session.min_survivors >= max(self.min_survivors, c + self.min_honest, -(-n // 2)),
-                f"min_survivors is {session.min_survivors}, this site expects "
-                f"{max(self.min_survivors, c + self.min_honest, -(-n // 2))}",
+                session.min_survivors >= survivors,
+                f"min_survivors is {session.min_survivors}, this site expects {survivors}",
             ),
             (session.threshold == t, f"the threshold is {session.threshold}, this site works out {t}"),
             (t <= num_holders(n, session.degree), f"{t} shares are needed, more than there are holders"),
             (session.fits, f"a sum of {n} sites can overflow words of {session.ring.value} bits"),
+            (not (fault := noise_fault(session)), fault),
+        )
+
+    def _require_groups(self, session: SessionDescriptor) -> None:
+        """A sum of masked updates in every group, and more groups than attackers can outvote."""
+        n, g, f = session.num_sites, session.group_size, session.byzantine
+        least = max(2, session.min_sites, self.min_sites)
+        if not least <= g <= n:
+            reason = f"the session has groups of {g} from {n} sites, this site expects groups of at least {least}"
+            raise abort(AbortCode.BAD_GROUPING, reason)
+        sizes, t = group_sizes(n, g), group_threshold(n, session.colluders, session.degree, g)
+        _require(
             (
-                self.clip_norms[0] <= session.clip_norm <= self.clip_norms[1],
-                f"the clip norm {session.clip_norm:g} is outside {self.clip_norms[0]:g} to {self.clip_norms[1]:g}",
+                self.regrouping or not session.regroups,
+                "this site does not allow groups that change from round to round",
             ),
-            (
-                self.scales[0] <= session.scale <= self.scales[1],
-                f"the scale {session.scale:g} is outside {self.scales[0]:g} to {self.scales[1]:g}",
-            ),
-        ):
-            if not holds:
-                raise abort(AbortCode.POLICY, reason)
+            (not session.weighted, "sums over groups are not weighted: a weight that is a lie would outweigh the rest"),
+            (len(sizes) >= fewest_groups(f), f"{f} attackers can outvote {len(sizes)} groups of {g} from {n} sites"),
+            (session.threshold == t, f"the threshold is {session.threshold}, this site works out {t}"),
+        )
+        for group in {group.num_sites: group for group in group_sessions(session)}.values():
+            self._require_sum(group)
+
+
+def _require(*conditions: tuple[bool, str]) -> None:
+    for holds, reason in conditions:
+        if not holds:
+            raise abort(AbortCode.POLICY, reason)
