@@ -60,11 +60,12 @@ class Kernel(Protocol):
     def closest(self, block: Block, network: Network, count: int, out_C: npt.NDArray[np.float32]) -> bool:
         """The mean of the ``count`` values closest to the median per column, by a full sorting network.
 
-        With the lines sorted and the median m = (l[(n-1)//2] + l[n//2]) / 2 in float64, ``count`` slots
+        With the lines sorted and m = l[(n-1)//2] + l[n//2] twice the median, in float64, ``count`` slots
         begin with the first lines: for k = 0 … n-count-1 in order, slot k mod count becomes l[k+count]
-        where l[k+count] - m < m - l[k] (float64). The result is the float64 sum of the slots from +0,
-        slot after slot, over ``count``, rounded to float32. A sum that adds and later takes away would
-        lose every digit to one value far below the others. Returns whether every value of the block is
+        where l[k+count] + l[k] < m (float64), that is where it lies nearer to the median than l[k]. The
+        result is the float64 sum of the slots from +0, slot after slot, over ``count``, rounded to float32.
+        A sum that adds and later takes away would lose every digit to one value far below the others.
+        Returns whether every value of the block is
         finite, as ``middle``.
         """
         ...

@@ -20,7 +20,7 @@ from .network import Network
 from .rows import Block
 
 # What kernels.c calls VERSION: raised with every change of a function's parameters or results.
-VERSION = 1
+VERSION = 2
 
 _ROWS = (c_void_p, c_int, c_ssize_t)
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -28,7 +28,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "foedus_squared_distances": (c_int, (*_ROWS, c_void_p)),
     "foedus_weighted_sum": (None, (*_ROWS, c_void_p, c_void_p)),
     "foedus_middle": (c_int, (*_ROWS, c_void_p, c_ssize_t, c_void_p, c_int, c_void_p, c_void_p)),
-    "foedus_closest": (c_int, (*_ROWS, c_void_p, c_ssize_t, c_int, c_void_p, c_void_p)),
+    "foedus_closest": (c_int, (*_ROWS, c_void_p, c_ssize_t, c_void_p, c_int, c_void_p, c_void_p)),
     "foedus_finite": (None, (*_ROWS, c_void_p)),
 }
 
@@ -92,23 +92,21 @@ class CompiledKernel:
     def middle(self, block: Block, network: Network, out_C: npt.NDArray[np.float32]) -> bool:
         """As ``Kernel.middle``."""
         rows = _contiguous(block, out_C.size)
-        steps, kept = _packed(network, len(rows))
-        out, finite = _address(out_C, np.float32, out_C.shape), c_int()
-        _check(
-            self.library.foedus_middle(
-                *_pointers(rows), steps.ctypes.data, len(steps), kept.ctypes.data, len(kept), out, byref(finite)
-            )
-        )
-        return bool(finite)
+        return self._combine(self.library.foedus_middle, rows, network, len(network.kept), out_C)
 
     def closest(self, block: Block, network: Network, count: int, out_C: npt.NDArray[np.float32]) -> bool:
         """As ``Kernel.closest``."""
         rows = _contiguous(block, out_C.size)
-        steps, _ = _packed(network, len(rows))
         if not 1 <= count <= len(rows):
             raise ValueError(f"the {count} closest of {len(rows)} values were asked for")
+        return self._combine(self.library.foedus_closest, rows, network, count, out_C)
+
+    def _combine(
+        self, function: Any, rows: list[npt.NDArray[np.float32]], network: Network, count: int, out_C: npt.NDArray[Any]
+    ) -> bool:
+        runs, kept = _packed(network, len(rows))
         out, finite = _address(out_C, np.float32, out_C.shape), c_int()
-        _check(self.library.foedus_closest(*_pointers(rows), steps.ctypes.data, len(steps), count, out, byref(finite)))
+        _check(function(*_pointers(rows), runs.ctypes.data, len(runs), kept.ctypes.data, count, out, byref(finite)))
         return bool(finite)
 
     def finite(self, block: Block) -> npt.NDArray[np.bool_]:
@@ -158,10 +156,10 @@ def _address(array: npt.NDArray[Any], dtype: type, shape: tuple[int, ...]) -> in
 
 @lru_cache(maxsize=64)
 def _packed(network: Network, num_rows: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """The network's steps and kept lines as C reads them."""
+    """The network's runs and kept lines as C reads them."""
     if network.num_lines != num_rows:
         raise ValueError(f"a network of {network.num_lines} lines cannot order {num_rows} rows")
-    return np.array(network.steps, np.int32).reshape(-1, 3), np.array(network.kept, np.int32)
+    return np.array(network.runs, np.int32).reshape(-1, 3), np.array(network.kept, np.int32)
 
 
 def _check(failed: int) -> None:

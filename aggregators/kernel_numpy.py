@@ -100,17 +100,15 @@ class NumpyKernel:
         room = _room(block)
         finite = True
         with np.errstate(all="ignore"):
-            for part, (sum_C, median_C, above_C, below_C) in _parts(out_C.size, 4):
+            for part, (sum_C, middle_C, pair_C) in _parts(out_C.size, 3):
                 lines = _put_in_place([row_C[part] for row_C in block], network, room)
                 # A comparison hands NaN to both of its ends, so that first and last line tell of all of them.
                 finite = finite and _all_finite(lines[0]) and _all_finite(lines[-1])
-                np.add(lines[(len(lines) - 1) // 2], lines[len(lines) // 2], out=median_C, dtype=np.float64)
-                np.divide(median_C, 2, out=median_C)
+                np.add(lines[(len(lines) - 1) // 2], lines[len(lines) // 2], out=middle_C, dtype=np.float64)
                 chosen = lines[:count]
                 for k, (low_C, high_C) in enumerate(zip(lines, lines[count:], strict=False)):
-                    np.subtract(high_C, median_C, out=above_C)
-                    np.subtract(median_C, low_C, out=below_C)
-                    chosen[k % count] = np.where(np.less(above_C, below_C), high_C, chosen[k % count])
+                    np.add(high_C, low_C, out=pair_C, dtype=np.float64)
+                    chosen[k % count] = np.where(np.less(pair_C, middle_C), high_C, chosen[k % count])
                 _add_up(chosen, sum_C)
                 np.divide(sum_C, count, out=sum_C)
                 np.copyto(out_C[part], sum_C, casting="same_kind")

@@ -18,29 +18,33 @@
 #else
 #define VARIANTS __attribute__((target_clones("default", "avx2", "avx512f")))
 #endif
-#if defined __GNUC__ && !defined __clang__
-#pragma GCC optimize("no-tree-loop-distribute-patterns") /* its `rep movs` copies short lines slowly */
+#ifdef __clang__
+#define COLUMN_BY_COLUMN _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define COLUMN_BY_COLUMN _Pragma("GCC ivdep")
+/* One copies short lines by a slow `rep movs`, the other makes loops that nothing can make vectors of. */
+#pragma GCC optimize("no-tree-loop-distribute-patterns", "no-loop-unroll-and-jam")
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-enum { VERSION = 1 }; /* as in kernel_compiled.py */
+enum { VERSION = 2 }; /* as in kernel_compiled.py */
 enum { OUT_OF_MEMORY = 1 };
-enum { MINIMUM = 1, MAXIMUM = 2, BOTH = 3 }; /* as in network.py */
+enum { MINIMUM = 1, MAXIMUM = 2, BOTH = 3, RUN = 4 }; /* as in network.py */
 enum { CHUNK = 1024, LANES = 16 };           /* columns; as in kernel.py */
 enum { HALF = LANES / 2 };                   /* lanes in a register */
 enum { TALL = 4, WIDE = 2 };                 /* the points whose distances are taken at a time */
 enum { TILE = 128 };                         /* columns whose N lines lie in the innermost cache */
 enum { PIECE = 16, PIECES = TILE / PIECE };  /* columns that memory delivers at a time */
+enum { GROUP = 4 };                          /* rows that are added at a time */
+enum { AHEAD = 2 * TILE };                   /* how far ahead memory is asked for while tiles are sorted */
+enum { STRETCH = 8192, FAR = 1024 };         /* columns of a few rows that are added in one go; how far ahead then */
 enum { ALIGNMENT = 64 };                     /* bytes */
+enum { INFINITE = 0x7f800000 };              /* the bits of a float */
 
-typedef float f4 __attribute__((vector_size(16)));
 typedef float f8 __attribute__((vector_size(32)));
-typedef double d4 __attribute__((vector_size(32)));
-typedef int64_t l4 __attribute__((vector_size(32)));
 /* Rows may begin at any byte. */
 typedef float row_float __attribute__((aligned(1), may_alias));
 typedef uint32_t row_bits __attribute__((aligned(1), may_alias));
-typedef f4 row_f4 __attribute__((aligned(1), may_alias));
 
 int foedus_version(void) { return VERSION; }
 
@@ -62,25 +66,23 @@ static float *lines_for(ptrdiff_t num_lines, ptrdiff_t columns) { /* zeros, or N
 
 INLINE ptrdiff_t smaller(ptrdiff_t x, ptrdiff_t y) { return x < y ? x : y; }
 
-INLINE d4 widened(f4 x) { return __builtin_convertvector(x, d4); }
+/* Grows with the size of the float with these bits; NaN and the infinities have at least INFINITE. */
+INLINE int32_t size_of(uint32_t bits) { return (int32_t)(bits & 0x7fffffffu); }
 
-INLINE f4 narrowed(d4 x) { return __builtin_convertvector(x, f4); }
+INLINE int32_t larger(int32_t x, int32_t y) { return x > y ? x : y; }
 
-/* Whether a float with these bits is NaN or infinite. */
-INLINE uint32_t not_finite(uint32_t bits) { return (bits & 0x7f800000u) == 0x7f800000u; }
-
-/* Copies some columns of a row; returns whether one is not finite. */
-INLINE uint32_t copy(uint32_t *restrict line, const row_bits *restrict row, ptrdiff_t columns) {
-    uint32_t found = 0;
+/* Copies some columns of a row; returns the largest size. */
+INLINE int32_t copy(uint32_t *restrict line, const row_bits *restrict row, ptrdiff_t columns) {
+    int32_t largest = 0;
     for (ptrdiff_t c = 0; c < columns; c++) {
         line[c] = row[c];
-        found |= not_finite(row[c]);
+        largest = larger(largest, size_of(row[c]));
     }
-    return found;
+    return largest;
 }
 
 /* The same for a line of `length` columns, where the row may end earlier: zeros stand behind. */
-INLINE uint32_t take(float *line, const float *row, ptrdiff_t columns, int length) {
+INLINE int32_t take(float *line, const float *row, ptrdiff_t columns, int length) {
     if (columns >= length) return copy((uint32_t *)line, (const row_bits *)row, length);
     memset(line, 0, (size_t)length * sizeof(float));
     return copy((uint32_t *)line, (const row_bits *)row, columns);
@@ -143,136 +145,180 @@ VARIANTS int foedus_squared_distances(const float *const *rows, int num_rows, pt
 
 /* ---- weighted sum ---- */
 
-/* Adds `count` weighted rows to the sum of some columns, one row after the other. */
-INLINE void add_rows(double *sum, const float *const *rows, const double *weights, int count, ptrdiff_t start,
-                     ptrdiff_t columns) {
-    ptrdiff_t c = 0;
-    for (; c + 4 <= columns; c += 4) {
-        d4 total = *(d4 *)(sum + c);
-        for (int i = 0; i < count; i++) total += weights[i] * widened(*(const row_f4 *)(rows[i] + start + c));
-        *(d4 *)(sum + c) = total;
-    }
-    for (; c < columns; c++)
-        for (int i = 0; i < count; i++) sum[c] += weights[i] * (double)((const row_float *)rows[i])[start + c];
+/* Asks memory for TILE columns of a row. */
+INLINE void ask_for(const float *row) {
+    for (int piece = 0; piece < PIECES; piece++) __builtin_prefetch((const row_float *)row + piece * PIECE);
+}
+
+/* Adds four weighted rows to the sum of some columns, one after the other. */
+INLINE void add_rows(double *sum, const float *const *rows, const double *weights, ptrdiff_t start, ptrdiff_t columns) {
+    const row_float *r0 = rows[0] + start, *r1 = rows[1] + start, *r2 = rows[2] + start, *r3 = rows[3] + start;
+    double w0 = weights[0], w1 = weights[1], w2 = weights[2], w3 = weights[3];
+    COLUMN_BY_COLUMN
+    for (ptrdiff_t c = 0; c < columns; c++)
+        sum[c] = (((sum[c] + w0 * (double)r0[c]) + w1 * (double)r1[c]) + w2 * (double)r2[c]) + w3 * (double)r3[c];
+}
+
+INLINE void add_row(double *sum, const row_float *row, double weight, ptrdiff_t columns) {
+    COLUMN_BY_COLUMN
+    for (ptrdiff_t c = 0; c < columns; c++) sum[c] += weight * (double)row[c];
 }
 
 VARIANTS void foedus_weighted_sum(const float *const *rows, int num_rows, ptrdiff_t columns, const double *weights,
                                   float *out) {
-    double sum[CHUNK] __attribute__((aligned(ALIGNMENT)));
-    for (ptrdiff_t start = 0; start < columns; start += CHUNK) {
-        ptrdiff_t width = smaller(CHUNK, columns - start);
-        memset(sum, 0, sizeof sum);
+    double sum[STRETCH] __attribute__((aligned(ALIGNMENT)));
+    for (ptrdiff_t start = 0; start < columns; start += STRETCH) {
+        ptrdiff_t stretch = smaller(STRETCH, columns - start);
+        for (ptrdiff_t c = 0; c < stretch; c++) sum[c] = 0;
         int i = 0;
-        for (; i + 4 <= num_rows; i += 4) add_rows(sum, rows + i, weights + i, 4, start, width);
-        for (; i < num_rows; i++) add_rows(sum, rows + i, weights + i, 1, start, width);
-        for (ptrdiff_t c = 0; c < width; c++) out[start + c] = (float)sum[c];
+        for (; i + GROUP <= num_rows; i += GROUP)
+            for (ptrdiff_t c = 0; c < stretch; c += TILE) {
+                if (start + c + FAR < columns)
+                    for (int g = 0; g < GROUP; g++) ask_for(rows[i + g] + start + c + FAR);
+                add_rows(sum + c, rows + i, weights + i, start + c, smaller(TILE, stretch - c));
+            }
+        for (; i < num_rows; i++) add_row(sum, rows[i] + start, weights[i], stretch);
+        for (ptrdiff_t c = 0; c < stretch; c++) out[start + c] = (float)sum[c];
     }
 }
 
 /* ---- one coordinate at a time ---- */
 
-INLINE void order(float *restrict low, float *restrict high) {
+/* Puts two values into order. */
+#define ORDER(x, y) { float low_ = x < y ? x : y; y = x > y ? x : y; x = low_; }
+
+/* Sorts a run of TILE columns out of RUN rows; returns the largest size. */
+INLINE int32_t sort(const float *const rows[RUN], float *run) {
+    const row_float *r0 = rows[0], *r1 = rows[1], *r2 = rows[2], *r3 = rows[3];
+    const row_bits *b0 = (const row_bits *)r0, *b1 = (const row_bits *)r1;
+    const row_bits *b2 = (const row_bits *)r2, *b3 = (const row_bits *)r3;
+    int32_t largest = 0;
+    COLUMN_BY_COLUMN
     for (int c = 0; c < TILE; c++) {
-        float x = low[c], y = high[c];
-        low[c] = x < y ? x : y;
-        high[c] = x > y ? x : y;
+        float x0 = r0[c], x1 = r1[c], x2 = r2[c], x3 = r3[c];
+        int32_t size01 = larger(size_of(b0[c]), size_of(b1[c])), size23 = larger(size_of(b2[c]), size_of(b3[c]));
+        largest = larger(largest, larger(size01, size23));
+        ORDER(x0, x1) ORDER(x2, x3)
+        ORDER(x0, x2) ORDER(x1, x3)
+        ORDER(x1, x2)
+        run[c] = x0, run[TILE + c] = x1, run[2 * TILE + c] = x2, run[3 * TILE + c] = x3;
     }
+    return largest;
 }
 
-INLINE void keep_smaller(float *restrict low, const float *restrict high) {
-    for (int c = 0; c < TILE; c++) low[c] = low[c] < high[c] ? low[c] : high[c];
-}
-
-INLINE void keep_larger(const float *restrict low, float *restrict high) {
-    for (int c = 0; c < TILE; c++) high[c] = low[c] > high[c] ? low[c] : high[c];
+/* Of two sorted runs makes the smaller and the larger half of both, or only one of them. */
+INLINE void merge(float *low, float *high, int what) {
+    COLUMN_BY_COLUMN
+    for (int c = 0; c < TILE; c++) {
+        float x0 = low[c], x1 = low[TILE + c], x2 = low[2 * TILE + c], x3 = low[3 * TILE + c];
+        float y0 = high[c], y1 = high[TILE + c], y2 = high[2 * TILE + c], y3 = high[3 * TILE + c];
+        ORDER(x0, y0) ORDER(x1, y1) ORDER(x2, y2) ORDER(x3, y3)
+        ORDER(x2, y0) ORDER(x3, y1)
+        ORDER(x1, x2) ORDER(x3, y0) ORDER(y1, y2)
+        if (what & MINIMUM) low[c] = x0, low[TILE + c] = x1, low[2 * TILE + c] = x2, low[3 * TILE + c] = x3;
+        if (what & MAXIMUM) high[c] = y0, high[TILE + c] = y1, high[2 * TILE + c] = y2, high[3 * TILE + c] = y3;
+    }
 }
 
 typedef struct {
     const float *const *rows;
     int num_rows;
     ptrdiff_t columns;
-    const int32_t *steps; /* as in network.py, three numbers each */
-    ptrdiff_t num_steps;
+    const int32_t *runs; /* as in network.py, three numbers each */
+    ptrdiff_t num_runs;
 } block;
 
-/* The lines of TILE columns after the network; returns whether a value is not finite. */
-INLINE uint32_t put_in_place(float *lines, block b, ptrdiff_t start) {
-    uint32_t found = 0;
-    for (int i = 0; i < b.num_rows; i++)
-        found |= take(lines + (ptrdiff_t)i * TILE, b.rows[i] + start, b.columns - start, TILE);
-    /* Memory is asked for the next columns meanwhile, a little with every step. */
-    ptrdiff_t wanted = start + TILE < b.columns ? (ptrdiff_t)b.num_rows * PIECES : 0, asked = 0;
-    ptrdiff_t share = b.num_steps ? wanted / b.num_steps + 1 : 0;
-    for (ptrdiff_t s = 0; s < b.num_steps; s++) {
-        for (ptrdiff_t until = smaller(asked + share, wanted); asked < until; asked++)
-            __builtin_prefetch((const row_float *)b.rows[asked / PIECES] + start + TILE + asked % PIECES * PIECE);
-        float *low = lines + (ptrdiff_t)b.steps[3 * s] * TILE, *high = lines + (ptrdiff_t)b.steps[3 * s + 1] * TILE;
-        switch (b.steps[3 * s + 2]) {
-        case BOTH: order(low, high); break;
-        case MINIMUM: keep_smaller(low, high); break;
-        case MAXIMUM: keep_larger(low, high); break;
+/* The lines of TILE columns after the network; returns the largest size. */
+INLINE int32_t put_in_place(float *lines, block b, ptrdiff_t start) {
+    int32_t largest = 0;
+    /* Runs of rows that do not end here are sorted without a copy. */
+    int direct = b.num_runs && start + TILE <= b.columns ? b.num_rows / RUN * RUN : 0;
+    for (int i = direct; i < b.num_rows; i++)
+        largest = larger(largest, take(lines + (ptrdiff_t)i * TILE, b.rows[i] + start, b.columns - start, TILE));
+    /* Memory is asked for later columns meanwhile, those of a few rows with every run. */
+    int asked = start + AHEAD < b.columns ? 0 : b.num_rows;
+    ptrdiff_t share = b.num_rows / (b.num_runs + 1) + 1;
+    for (const int32_t *run = b.runs; run < b.runs + 3 * b.num_runs; run += 3) {
+        for (ptrdiff_t k = 0; k < share && asked < b.num_rows; k++) ask_for(b.rows[asked++] + start + AHEAD);
+        float *low = lines + (ptrdiff_t)run[0] * TILE, *high = lines + (ptrdiff_t)run[1] * TILE;
+        if (low == high) {
+            const float *copied[RUN] = {low, low + TILE, low + 2 * TILE, low + 3 * TILE}, *taken[RUN];
+            for (int k = 0; k < RUN; k++) taken[k] = run[0] < direct ? b.rows[run[0] + k] + start : copied[k];
+            int32_t size = sort(taken, low);
+            if (run[0] < direct) largest = larger(largest, size); /* the others' last lines may be infinite */
+        } else if (run[2] == BOTH) {
+            merge(low, high, BOTH);
+        } else if (run[2] == MINIMUM) {
+            merge(low, high, MINIMUM);
+        } else {
+            merge(low, high, MAXIMUM);
         }
     }
-    return found;
+    return largest;
 }
 
-/* Four columns of a line. */
-INLINE d4 four(const float *lines, ptrdiff_t line, int column) {
-    return widened(*(const f4 *)(lines + line * TILE + column));
-}
-
-INLINE d4 mean_of_kept(const float *lines, const int32_t *kept, int num_kept, int column) {
-    d4 sum = {0};
-    for (int k = 0; k < num_kept; k++) sum += four(lines, kept[k], column);
-    return sum / (double)num_kept;
-}
-
-INLINE d4 mean_of_closest(const float *lines, int num_lines, int count, int column) {
-    d4 sum = {0}, median = (four(lines, (num_lines - 1) / 2, column) + four(lines, num_lines / 2, column)) / 2.0;
-    for (int slot = 0; slot < count; slot++) {
-        d4 low = four(lines, slot, column), value = low;
-        for (int k = slot; k + count < num_lines; k += count) {
-            d4 high = four(lines, k + count, column);
-            l4 nearer = high - median < median - low;
-            value = (d4)((nearer & (l4)high) | (~nearer & (l4)value));
-            low = high;
-        }
-        sum += value;
+/* Leaves the `count` values closest to the median in the first of the sorted lines. */
+INLINE void choose_closest(float *lines, int num_lines, int count) {
+    const float *below = lines + (ptrdiff_t)((num_lines - 1) / 2) * TILE;
+    const float *above = lines + (ptrdiff_t)(num_lines / 2) * TILE;
+    double middle[TILE] __attribute__((aligned(ALIGNMENT)));
+    for (int c = 0; c < TILE; c++) middle[c] = (double)below[c] + (double)above[c];
+    for (int k = 0; k + count < num_lines; k++) {
+        const float *low = lines + (ptrdiff_t)k * TILE, *high = low + (ptrdiff_t)count * TILE;
+        float *slot = lines + (ptrdiff_t)(k % count) * TILE;
+        COLUMN_BY_COLUMN
+        for (int c = 0; c < TILE; c++) slot[c] = (double)high[c] + (double)low[c] < middle[c] ? high[c] : slot[c];
     }
-    return sum / (double)count;
 }
 
-/* The mean of the kept lines, or of the `count` closest where none are given. Returns 0 or OUT_OF_MEMORY. */
-INLINE int combine(block b, const int32_t *kept, int count, float *out, int *finite) {
-    float *lines = lines_for(b.num_rows, TILE), mean[TILE] __attribute__((aligned(ALIGNMENT)));
+/* The mean of the kept lines. */
+INLINE void mean_of_kept(const float *lines, const int32_t *kept, int num_kept, float *out, ptrdiff_t width) {
+    double sum[TILE] __attribute__((aligned(ALIGNMENT)));
+    for (int c = 0; c < TILE; c++) sum[c] = 0;
+    int k = 0;
+    for (; k + GROUP <= num_kept; k += GROUP) {
+        const float *l0 = lines + (ptrdiff_t)kept[k] * TILE, *l1 = lines + (ptrdiff_t)kept[k + 1] * TILE;
+        const float *l2 = lines + (ptrdiff_t)kept[k + 2] * TILE, *l3 = lines + (ptrdiff_t)kept[k + 3] * TILE;
+        COLUMN_BY_COLUMN
+        for (int c = 0; c < TILE; c++)
+            sum[c] = (((sum[c] + (double)l0[c]) + (double)l1[c]) + (double)l2[c]) + (double)l3[c];
+    }
+    for (; k < num_kept; k++) add_row(sum, lines + (ptrdiff_t)kept[k] * TILE, 1.0, TILE);
+    for (ptrdiff_t c = 0; c < width; c++) out[c] = (float)(sum[c] / (double)num_kept);
+}
+
+/* The mean of the kept lines, where it is asked for after the closest were moved there. Returns 0 or OUT_OF_MEMORY. */
+INLINE int combine(block b, const int32_t *kept, int num_kept, int closest, float *out, int *finite) {
+    ptrdiff_t num_lines = (b.num_rows + RUN - 1) / RUN * RUN;
+    float *lines = lines_for(num_lines, TILE);
     if (!lines) return OUT_OF_MEMORY;
-    uint32_t found = 0;
+    for (ptrdiff_t c = (ptrdiff_t)b.num_rows * TILE; c < num_lines * TILE; c++) lines[c] = __builtin_inff();
+    int32_t largest = 0;
     for (ptrdiff_t start = 0; start < b.columns; start += TILE) {
-        found |= put_in_place(lines, b, start);
-        for (int c = 0; c < TILE; c += 4)
-            *(f4 *)(mean + c) = narrowed(kept ? mean_of_kept(lines, kept, count, c)
-                                              : mean_of_closest(lines, b.num_rows, count, c));
-        memcpy(out + start, mean, (size_t)smaller(TILE, b.columns - start) * sizeof(float));
+        largest = larger(largest, put_in_place(lines, b, start));
+        if (closest) choose_closest(lines, b.num_rows, num_kept);
+        mean_of_kept(lines, kept, num_kept, out + start, smaller(TILE, b.columns - start));
     }
     free(lines);
-    *finite = !found;
+    *finite = largest < INFINITE;
     return 0;
 }
 
-VARIANTS int foedus_middle(const float *const *rows, int num_rows, ptrdiff_t columns, const int32_t *steps,
-                           ptrdiff_t num_steps, const int32_t *kept, int num_kept, float *out, int *finite) {
-    return combine((block){rows, num_rows, columns, steps, num_steps}, kept, num_kept, out, finite);
+VARIANTS int foedus_middle(const float *const *rows, int num_rows, ptrdiff_t columns, const int32_t *runs,
+                           ptrdiff_t num_runs, const int32_t *kept, int num_kept, float *out, int *finite) {
+    return combine((block){rows, num_rows, columns, runs, num_runs}, kept, num_kept, 0, out, finite);
 }
 
-VARIANTS int foedus_closest(const float *const *rows, int num_rows, ptrdiff_t columns, const int32_t *steps,
-                            ptrdiff_t num_steps, int count, float *out, int *finite) {
-    return combine((block){rows, num_rows, columns, steps, num_steps}, NULL, count, out, finite);
+/* `kept` are all lines, in order. */
+VARIANTS int foedus_closest(const float *const *rows, int num_rows, ptrdiff_t columns, const int32_t *runs,
+                            ptrdiff_t num_runs, const int32_t *kept, int count, float *out, int *finite) {
+    return combine((block){rows, num_rows, columns, runs, num_runs}, kept, count, 1, out, finite);
 }
 
 VARIANTS void foedus_finite(const float *const *rows, int num_rows, ptrdiff_t columns, uint8_t *finite) {
     for (int i = 0; i < num_rows; i++) {
-        uint32_t found = 0;
-        for (ptrdiff_t c = 0; c < columns; c++) found |= not_finite(((const row_bits *)rows[i])[c]);
-        finite[i] = !found;
+        int32_t largest = 0;
+        for (ptrdiff_t c = 0; c < columns; c++) largest = larger(largest, size_of(((const row_bits *)rows[i])[c]));
+        finite[i] = largest < INFINITE;
     }
 }

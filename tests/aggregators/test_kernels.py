@@ -371,7 +371,7 @@ def test_no_memory_is_an_error_and_no_crash(compile_c: Compile, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "source", ["", "int foedus_version(void) { return 1; }", "int foedus_version(void) { return 99; }"]
+    "source", ["", "int foedus_version(void) { return 2; }", "int foedus_version(void) { return 99; }"]
 )
 def test_a_file_that_is_stale_is_refused(compile_c: Compile, tmp_path: Path, source: str) -> None:
     (tmp_path / "stale.c").write_text(source + "\nint something;\n")
@@ -381,7 +381,7 @@ def test_a_file_that_is_stale_is_refused(compile_c: Compile, tmp_path: Path, sou
 
 def test_a_file_of_another_version_is_refused(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foedus.aggregators.kernel_compiled.VERSION", 0)
-    with pytest.raises(ImportError, match="is version 1, expected 0"):
+    with pytest.raises(ImportError, match="is version 2, expected 0"):
         CompiledKernel.load(shipped)
 
 

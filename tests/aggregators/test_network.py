@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from foedus.aggregators.network import BOTH, MAXIMUM, MINIMUM, Network, middle_network, sorting_network
+from foedus.aggregators.network import BOTH, MAXIMUM, MINIMUM, RUN, Network, middle_network, sorting_network
 
 
 def after(network: Network, lines_LC: np.ndarray) -> np.ndarray:
@@ -16,6 +16,21 @@ def after(network: Network, lines_LC: np.ndarray) -> np.ndarray:
         if what & MAXIMUM:
             lines_LC[j] = high_C
     return lines_LC
+
+
+def after_runs(network: Network, lines_LC: np.ndarray) -> np.ndarray:
+    """The same by runs, where what a merge need not make becomes rubbish."""
+    num_lines, columns = lines_LC.shape
+    padding_LC = np.full((-num_lines % RUN, columns), np.inf)
+    lines_LC = np.concatenate([lines_LC, padding_LC])
+    for i, j, what in network.runs:
+        lines = [*range(i, i + RUN), *range(j, j + RUN)][: RUN if i == j else 2 * RUN]
+        lines_LC[lines] = np.sort(lines_LC[lines], axis=0)
+        if not what & MINIMUM:
+            lines_LC[lines[:RUN]] = -7
+        if not what & MAXIMUM:
+            lines_LC[lines[-RUN:]] = 7
+    return lines_LC[:num_lines]
 
 
 def inputs(num_lines: int) -> np.ndarray:
@@ -47,8 +62,19 @@ def test_a_middle_network_keeps_the_middle_values(num_lines: int) -> None:
         assert (np.sort(kept_LC, axis=0) == ordered_LC[drop : num_lines - drop]).all(), drop
 
 
+@pytest.mark.parametrize("num_lines", [*range(1, 18), 20, 33, 51, 100])
+def test_runs_and_steps_put_the_same_values_into_the_same_lines(num_lines: int) -> None:
+    lines_LC = np.random.default_rng(num_lines).random((num_lines, 300))
+    for network in (
+        sorting_network(num_lines),
+        *(middle_network(num_lines, drop) for drop in {0, num_lines // 5, (num_lines - 1) // 2}),
+    ):
+        kept = list(network.kept)
+        assert (after_runs(network, lines_LC)[kept] == after(network, lines_LC)[kept]).all()
+
+
 def test_a_network_does_no_work_that_changes_nothing() -> None:
-    assert middle_network(20, 0).steps == ()
+    assert middle_network(20, 0).steps == middle_network(20, 0).runs == ()
     full, half = len(sorting_network(20).steps), len(middle_network(20, 9).steps)
     assert half < full
     assert all(i < j and what in (MINIMUM, MAXIMUM, BOTH) for i, j, what in middle_network(20, 4).steps)
