@@ -122,6 +122,23 @@ class AggregatorPlan(Settings):
         return self
 
 
+class SecureAggregation(Settings):
+    """What the sites' updates must be for a secure sum, and how many sites there must be in it.
+
+    Each site clips its update to the L2 norm ``clip_norm`` and makes it whole numbers of ``scale`` steps per
+    unit; unset, as many as a sum in 32-bit words has room for. A site with ``examples_per_weight`` examples
+    weighs 1 in a weighted mean, one with 1024 times as many or more weighs 1024. No stage goes on with fewer than
+    ``min_sites`` sites, of which ``colluders`` may be in league with the server; unset, a fifth, rounded up.
+    A site's own policy may demand more of all of this.
+    """
+
+    clip_norm: Positive = 10.0
+    scale: Positive | None = None
+    examples_per_weight: PositiveInt = 1
+    min_sites: Annotated[int, Field(ge=2)] = 5
+    colluders: Annotated[int, Field(ge=0)] | None = None
+
+
 class FedAvg(Settings):
     """w ← w + η Δ (McMahan et al. 2017)."""
 
@@ -212,7 +229,8 @@ class Plan(Settings):
 
     ``model`` is the path of the initial model, relative to the plan; it is uploaded with the
     plan and no longer read afterwards. A round that misses its quorum is tried again up to
-    ``max_failed_rounds`` times in a row before the run fails.
+    ``max_failed_rounds`` times in a row before the run fails. ``protection`` says what the server
+    learns of the updates: every one ("none"), or their sum alone ("masks"); ``secure`` says how.
     """
 
     name: Name
@@ -221,10 +239,48 @@ class Plan(Settings):
     rounds: Annotated[int, Field(gt=0, le=1_000_000)]
     seed: Annotated[int, Field(ge=0, lt=SEED_LIMIT)] = 0
     coordinator: Literal["synchronous"] = "synchronous"
-    protection: Literal["none"] = "none"
+    protection: Protection = "none"
+    secure: SecureAggregation = SecureAggregation()
     max_failed_rounds: Annotated[int, Field(ge=0)] = 3
     cohort: Cohort = Cohort()
     training: LocalTraining
     aggregator: AggregatorPlan = AggregatorPlan()
     server_optimizer: ServerOptimizerPlan = FedAvg()
     evaluation: Evaluation = Evaluation()
+
+    @model_validator(mode="after")
+    def _possible_when_protected(self) -> Plan:
+        if self.protection != "none":
+            require_protectable(self)
+        return self
+
+
+def require_protectable(plan: Plan) -> None:
+    """Refuse what cannot be done with updates that the server does not see.
+
+    Raises:
+        ValueError: with the first such thing, and what to do about it.
+    """
+    wanted, fewest = plan.aggregator, plan.cohort.quorum or plan.cohort.count or plan.cohort.minimum
+    for wrong, reason in (
+        (plan.protection != "masks", f"there is no protection {plan.protection!r} yet; there is masks"),
+        (
+            wanted.name != "mean",
+            f"aggregator {wanted.name!r} looks at single updates, and masks show the server their sum alone",
+        ),
+        (bool(wanted.pre), "aggregator.pre mixes single updates, which the server does not see"),
+        (wanted.reference is not None, "aggregator.reference shows the server that site's update"),
+        (
+            wanted.clip_norm is not None or wanted.reject_norm is not None,
+            "the server sees no update's norm: set secure.clip_norm, which every site keeps to, "
+            "instead of aggregator.clip_norm and reject_norm",
+        ),
+        (plan.cohort.late != "drop", "a late update is in no sum: set cohort.late to drop"),
+        (
+            fewest < plan.secure.min_sites,
+            f"a round may close with {fewest} updates, and secure.min_sites is {plan.secure.min_sites}: "
+            "raise cohort.quorum (or minimum)",
+        ),
+    ):
+        if wrong:
+            raise ValueError(reason)

@@ -28,6 +28,7 @@ from .local_state import keep_local_buffers, with_local_buffers
 from .outbound import update_blocks
 from .outbox import Outbox, Parcel, Trained
 from .policy import Policy, WorkRequest, check
+from .sums import Sums
 from .task import LocalResult, TrainingJob, job_seed
 from .task_code import run_task_code
 from .transfer import Connect, download, upload, worth_retrying
@@ -71,17 +72,27 @@ class Desk:
             assignment, so that an administrator's change counts at once.
         tasks: what is installed here.
         outbox: updates on their way.
+        sums: this site's part in secure sums.
         connect: the channel of the moment.
         say: sends on the session, or drops the message while there is none; the server asks again.
     """
 
     def __init__(
-        self, site: str, home: SiteHome, tasks: dict[str, InstalledTask], outbox: Outbox, connect: Connect, say: Say
+        self,
+        site: str,
+        home: SiteHome,
+        tasks: dict[str, InstalledTask],
+        outbox: Outbox,
+        sums: Sums,
+        connect: Connect,
+        say: Say,
     ) -> None:
         self._site = site
         self._home = home
         self._tasks = tasks
         self._outbox = outbox
+        self._sums = sums
+        self._joining: set[asyncio.Task[None]] = set()
         self._connect = connect
         self._say = say
         self._queue: asyncio.Queue[Job] = asyncio.Queue()
@@ -97,11 +108,18 @@ class Desk:
         if answer is not None and answer.model_sha256 == assignment.model_sha256:
             self._say(answer)
             return
-        if assignment.work in self._jobs:
-            return
-        job = Job(assignment)
-        self._jobs[assignment.work] = job
-        self._queue.put_nowait(job)
+        if assignment.work not in self._jobs:
+            job = self._jobs[assignment.work] = Job(assignment)
+            self._queue.put_nowait(job)
+        if assignment.work.phase is Phase.TRAIN and assignment.protection != "none":
+            joining = asyncio.create_task(self._join_sum(assignment))
+            self._joining.add(joining)  # the event loop alone would not keep it
+            joining.add_done_callback(self._joining.discard)
+
+    def call_off(self, work: Work) -> None:
+        """Stop a piece of work, which has been refused."""
+        if work in self._jobs:
+            self._jobs[work].call_off()
 
     def release(self, release: Release) -> None:
         """The server has no more use for a piece of work; nor for training in an earlier round of that run."""
@@ -118,6 +136,7 @@ class Desk:
             for round in self._outbox.kept(release.work.run, release.work.round):
                 self._outbox.release(release.work.run, round)
                 news = True
+            self._sums.forget(release.work.run, release.work.round)
         # With every new session the server says again how the last round ended.
         if release.outcome is Outcome.COUNTED or not news:
             return
@@ -141,6 +160,8 @@ class Desk:
         """Call off everything, for shutting down; checkpoints and the outbox stay."""
         for job in self._jobs.values():
             job.call_off()
+        for joining in self._joining:
+            joining.cancel()
 
     async def _do(self, job: Job) -> None:
         try:
@@ -153,17 +174,33 @@ class Desk:
         except (NotFound, StaleRound) as error:
             # The round went on without us while we were away.
             log_event(log, "work_is_over", work=str(job.work), reason=str(error))
-        except FoedusError as error:
-            self._refuse(job.work, Refusal(job.work, error.code, str(error)))
         except Exception as error:  # noqa: BLE001  (a task's own code may raise anything)
-            log_event(log, "task_failed", logging.ERROR, error, work=str(job.work))
-            self._refuse(job.work, Refusal(job.work, TaskFailed.__name__, f"{type(error).__name__}: {error}"))
+            self._fail(job.work, error)
+
+    async def _join_sum(self, order: Assignment) -> None:
+        """Take part in the exchange of keys beside whatever is being trained."""
+        try:
+            trained = self._outbox.find(order.work.run, order.work.round, order.model_sha256)
+            task = self._tasks.get(order.task) if trained else self._permitted(order)
+            if task is not None:
+                layout = await run_task_code(task.task.layout)
+                self._sums.expect(order, layout.num_trainable)
+        except Exception as error:  # noqa: BLE001  (as above)
+            self._fail(order.work, error)
+            self.call_off(order.work)
+
+    def _fail(self, work: Work, error: Exception) -> None:
+        if isinstance(error, FoedusError):
+            self._refuse(work, Refusal(work, error.code, str(error)))
+            return
+        log_event(log, "task_failed", logging.ERROR, error, work=str(work))
+        self._refuse(work, Refusal(work, TaskFailed.__name__, f"{type(error).__name__}: {error}"))
 
     async def _train(self, job: Job) -> None:
         work, order = job.work, job.assignment
         parcel = self._outbox.find(work.run, work.round, order.model_sha256)
         if parcel is None:
-            task = self._permitted(job)
+            task = self._permitted(order)
             if task is None:
                 return
             received = await self._fetch(job)
@@ -198,23 +235,42 @@ class Desk:
         work, backoff = job.work, Backoff()
         while not job.stop.is_set():
             try:
-                receipt = await upload(self._connect, parcel, self._moved)
+                outgoing = parcel if job.assignment.protection == "none" else await self._masked(job, parcel)
+                receipt = await upload(self._connect, outgoing, self._moved)
             except FoedusError as error:
                 if job.stop.is_set():
                     raise Interrupted from None
-                if not worth_retrying(error):
+                # Masked for an attempt that has failed: it is masked again for the next one, or released.
+                stale = isinstance(error, StaleRound) and job.assignment.protection != "none"
+                if not stale and not worth_retrying(error):
                     raise
                 log_event(log, "upload_interrupted", work=str(work), reason=str(error))
                 await self._pause(job, backoff)
                 continue
             self._outbox.delivered(work.run, work.round, job.assignment.model_sha256, receipt)
             log_event(log, "update_delivered", work=str(work), accepted=receipt.accepted, reason=receipt.reason)
-            if not receipt.accepted:
+            if not receipt.accepted and job.assignment.protection == "none":
                 self._outbox.release(work.run, work.round)
             return
 
+    async def _masked(self, job: Job, parcel: Parcel) -> Parcel:
+        """The update as it leaves, once the others' shares have come. The same again while the session is the same."""
+        masking = asyncio.ensure_future(self._sums.masked(job.work, parcel.path, parcel.header.num_examples))
+        called_off = asyncio.ensure_future(job.called_off.wait())
+        try:
+            await asyncio.wait({masking, called_off}, return_when=asyncio.FIRST_COMPLETED)
+            if not masking.done():
+                raise Interrupted
+            step = masking.result()
+        finally:
+            masking.cancel()
+            called_off.cancel()
+        if step.reply is None or step.words is None:
+            raise Interrupted  # the refusal has been said
+        return await asyncio.to_thread(self._outbox.masked, parcel, step.words.data.cast("B"), step.reply)
+
     async def _evaluate(self, job: Job) -> None:
-        task = self._permitted(job)
+        task = self._permitted(job.assignment)
         if task is None:
             return
         model = await self._fetch(job)
@@ -252,25 +308,25 @@ class Desk:
             model = with_local_buffers(model, self._home.checkpoints, job.work)
         return model
 
-    def _permitted(self, job: Job) -> InstalledTask | None:
+    def _permitted(self, order: Assignment) -> InstalledTask | None:
         """The task, if it is here and the policy allows the work; a refusal has been said otherwise."""
-        order = job.assignment
-        task = self._tasks.get(order.task)
+        work, task = order.work, self._tasks.get(order.task)
         if task is None:
-            self._refuse(job.work, Refusal(job.work, "NotFound", f"there is no task {order.task!r} at this site"))
+            self._refuse(work, Refusal(work, "NotFound", f"there is no task {order.task!r} at this site"))
             return None
         request = WorkRequest(
             task=order.task,
             code_sha256=task.code_sha256,
             cohort_size=order.cohort_size,
-            rounds_done=self._outbox.rounds_done(job.work.run),
+            rounds_done=self._outbox.rounds_done(work.run),
             rounds=order.rounds,
             local_time=datetime.now().time(),
-            trains=job.work.phase is Phase.TRAIN,
+            trains=work.phase is Phase.TRAIN,
+            protection=order.protection,
         )
         refusal = check(load(Policy, self._home.policy), request)
         if refusal is not None:
-            self._refuse(job.work, Refusal(job.work, refusal.code, refusal.reason))
+            self._refuse(work, Refusal(work, refusal.code, refusal.reason))
             return None
         return task
 

@@ -193,6 +193,34 @@ class Outbox:
             db.execute("UPDATE work SET state = 'released' WHERE run = ? AND round = ?", (run, round))
         with storing(f"removing the update for round {round} of run {run}"):
             self._path(run, round).unlink(missing_ok=True)
+            self._path(run, round).with_suffix(".masked").unlink(missing_ok=True)
+
+    def masked(self, parcel: Parcel, words: memoryview, message: bytes) -> Parcel:
+        """The same update as it leaves under masks, which can be made again for as long as it is to be sent.
+
+        Args:
+            parcel: the update.
+            words: the masked update.
+            message: what the site has signed about them.
+
+        Raises:
+            DiskFull, StoreError: they could not be written.
+        """
+        header = UploadHeader(
+            run=parcel.header.run,
+            round=parcel.header.round,
+            model_sha256=parcel.header.model_sha256,
+            layout_sha256=parcel.header.layout_sha256,
+            num_bytes=words.nbytes,
+            sha256=hashlib.sha256(words).hexdigest(),
+            num_examples=0,
+            num_steps=0,
+            masked=message,
+        )
+        path = parcel.path.with_suffix(".masked")
+        with replacing(path, mode=0o600, durable=False) as file:
+            file.write(words)
+        return Parcel(header, path, parcel.seed)
 
     def kept(self, run: str, through: int) -> list[int]:
         """The rounds of a run, up to and including ``through``, that are not released."""
@@ -225,7 +253,7 @@ class Outbox:
         with storing(f"clearing {self._folder}"):
             for path in self._folder.iterdir():
                 orphan = path.name.endswith(".update") and path.name not in kept
-                if orphan or path.name.endswith(".tmp"):
+                if orphan or path.name.endswith((".tmp", ".masked")):
                     path.unlink()
             sync_folder(self._folder)
 

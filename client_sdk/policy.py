@@ -12,7 +12,9 @@ from pydantic import Field, PositiveInt, field_validator
 
 from ..configuration import Settings
 from ..errors import BudgetExhausted, PolicyRefused, SiteVeto
-from ..plan import Name
+from ..plan import PROTECTIONS, Name, Protection
+from ..privacy.secagg.descriptor import Mode
+from ..privacy.secagg.policy import SumPolicy
 from .config import quoted
 
 ANY_CODE = "any"
@@ -25,6 +27,25 @@ class TaskPolicy(Settings):
     code_sha256: Annotated[str, Field(pattern=r"^(any|[0-9a-f]{64})$")]
 
 
+class SumSettings(Settings):
+    """What a site demands of a secure sum, whatever the server asks for.
+
+    Attributes:
+        min_sites: fewest sites at any stage.
+        min_survivors: fewest sites in a sum.
+        min_honest: fewest sites beside those that may collude with the server.
+        colluding_percent: how many of the sites must be assumed to collude.
+        smallest_clip_norm, largest_clip_norm: what an update may be clipped to.
+    """
+
+    min_sites: PositiveInt = 5
+    min_survivors: PositiveInt = 5
+    min_honest: Annotated[int, Field(ge=2)] = 3
+    colluding_percent: Annotated[int, Field(ge=0, lt=100)] = 20
+    smallest_clip_norm: Annotated[float, Field(gt=0)] = 1e-6
+    largest_clip_norm: Annotated[float, Field(gt=0)] = 1e6
+
+
 class Policy(Settings):
     """What a site allows.
 
@@ -33,12 +54,29 @@ class Policy(Settings):
         hours: "20:00-06:00" in local time, the end excluded; None is always.
         smallest_cohort: refuse a round with fewer sites, in which one update could be guessed.
         max_rounds: refuse to train in more rounds of one run than this; None is no limit.
+        protections: how its updates may be protected; where "none" is not among them, the server never
+            sees one.
+        secure: what it demands of a secure sum.
     """
 
     tasks: dict[Name, TaskPolicy] = Field(default_factory=dict)
     hours: str | None = None
     smallest_cohort: PositiveInt = 1
     max_rounds: PositiveInt | None = None
+    protections: tuple[Protection, ...] = PROTECTIONS
+    secure: SumSettings = SumSettings()
+
+    def for_sums(self) -> SumPolicy:
+        """The same as ``privacy.secagg`` asks it."""
+        wanted = self.secure
+        return SumPolicy(
+            modes=frozenset(Mode[name.upper()] for name in self.protections if name != "none"),
+            min_sites=wanted.min_sites,
+            min_survivors=wanted.min_survivors,
+            min_honest=wanted.min_honest,
+            colluding_percent=wanted.colluding_percent,
+            clip_norms=(wanted.smallest_clip_norm, wanted.largest_clip_norm),
+        )
 
     @field_validator("hours")
     @classmethod
@@ -62,6 +100,7 @@ class WorkRequest:
         rounds: how many rounds the run plans.
         local_time: the site's wall clock.
         trains: False for an evaluation, which spends no round.
+        protection: of the update.
     """
 
     task: str
@@ -71,6 +110,7 @@ class WorkRequest:
     rounds: int
     local_time: time
     trains: bool = True
+    protection: Protection = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +139,11 @@ def check(policy: Policy, request: WorkRequest) -> Refusal | None:
             SiteVeto,
             f"the round asks {request.cohort_size} sites, the site's policy demands at least {policy.smallest_cohort}",
         )
+    if request.trains and request.protection not in policy.protections:
+        return _no(
+            SiteVeto,
+            f"the run's protection is {request.protection}, the site's policy allows {', '.join(policy.protections)}",
+        )
     if request.trains and policy.max_rounds is not None and request.rounds_done >= policy.max_rounds:
         return _no(
             BudgetExhausted,
@@ -122,6 +167,7 @@ def policy_toml(allowed: Mapping[str, str]) -> str:
         '# hours = "20:00-06:00"     # local time; outside of it all work is refused',
         "# smallest_cohort = 3       # refuse rounds with fewer sites",
         "# max_rounds = 100          # refuse to train in more rounds of one run",
+        '# protections = ["masks"]   # refuse runs in which the server would see this site\'s updates',
     ]
     for task, code in allowed.items():
         lines += ["", f"[tasks.{quoted(task)}]", f"code_sha256 = {quoted(code)}"]

@@ -14,7 +14,16 @@ from .. import __version__
 from ..errors import AccessDenied, CertificateExpired, FoedusError, VersionMismatch
 from ..logs import log_event
 from ..privacy.certificates import expires, renew_at
-from ..protos.messages import Assignment, Heartbeat, Hello, Release, SiteMessage, TaskOffer, Welcome
+from ..protos.messages import (
+    Assignment,
+    Heartbeat,
+    Hello,
+    Release,
+    SecureMessage,
+    SiteMessage,
+    TaskOffer,
+    Welcome,
+)
 from ..protos.v1 import session_pb2, session_pb2_grpc
 from ..protos.wire import server_message_from_pb, site_message_to_pb
 from .backoff import Backoff
@@ -24,6 +33,8 @@ from .enrol import renew
 from .home import SiteHome
 from .loading import InstalledTask
 from .outbox import Outbox
+from .sum_store import SumStore
+from .sums import Sums
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +53,10 @@ class Line:
     home: SiteHome
     tasks: dict[str, InstalledTask]
     outbox: Outbox
+    sum_store: SumStore
     backoff: Backoff = field(default_factory=Backoff)
     desk: Desk = field(init=False)
+    sums: Sums = field(init=False)
     connected: asyncio.Event = field(default_factory=asyncio.Event)
     _channel: grpc.aio.Channel = field(init=False)
     _renewed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -51,7 +64,8 @@ class Line:
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.desk = Desk(self.site, self.home, self.tasks, self.outbox, lambda: self._channel, self._say)
+        self.sums = Sums(self.home, self.sum_store, self._say, lambda work: self.desk.call_off(work))
+        self.desk = Desk(self.site, self.home, self.tasks, self.outbox, self.sums, lambda: self._channel, self._say)
 
     async def serve(self) -> None:
         """Take part until cancelled.
@@ -63,11 +77,12 @@ class Line:
         """
         self._channel = self._open_channel()
         desk = asyncio.create_task(self.desk.run(), name="desk")
+        sums = asyncio.create_task(self.sums.run(), name="secure sums")
         renewal = asyncio.create_task(self._keep_certificate(), name="certificate")
         try:
             while True:
-                failure = await self._one_session({desk, renewal})
-                _require_running(desk, renewal)
+                failure = await self._one_session({desk, sums, renewal})
+                _require_running(desk, sums, renewal)
                 if isinstance(failure, FINAL):
                     raise failure
                 if self._renewed.is_set():
@@ -77,7 +92,7 @@ class Line:
                 await asyncio.sleep(wait)
         finally:
             self.desk.interrupt()
-            tasks = (desk, renewal, *self._closing)
+            tasks = (desk, sums, renewal, *self._closing)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -120,6 +135,8 @@ class Line:
                             self.desk.assign(assignment)
                         case Release() as release:
                             self.desk.release(release)
+                        case SecureMessage() as secure:
+                            self.sums.hear(secure)
         finally:
             if heart is not None:
                 heart.cancel()

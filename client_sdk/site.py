@@ -23,6 +23,7 @@ from .loading import InstalledTask, load_tasks
 from .outbox import Outbox
 from .policy import Policy
 from .session import Line
+from .sum_store import SumStore
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,8 @@ class Site:
     async def serve(self) -> None:
         """Take part until cancelled; for programs with an event loop of their own."""
         outbox = Outbox.open(self.home.outbox, SystemClock())
-        line = Line(self.config.name, self.config.server, self.home, self.tasks, outbox)
+        sums = SumStore.open(self.home.sums)
+        line = Line(self.config.name, self.config.server, self.home, self.tasks, outbox, sums)
         reporter = asyncio.create_task(self._report(line))
         try:
             await line.serve()
@@ -75,6 +77,7 @@ class Site:
             # What ended the site is the error to be seen, not that this could not be told as well.
             with suppress(StoreError):
                 self._write_status(line, running=False)
+            sums.close()
             outbox.close()
 
     async def _until_signalled(self) -> None:

@@ -47,6 +47,7 @@ from .interceptor import Guard
 from .memory import share_one_heap
 from .records import Records
 from .registry import Registry
+from .rosters import Rosters
 from .runs import Runs, verify_inbox
 from .services.enrolment import EnrolmentService
 from .services.operations import OperationsService
@@ -54,6 +55,8 @@ from .services.session import SessionService
 from .services.transfer import TransferService
 from .sessions import Sessions
 from .store import Store
+from .sum_records import SumRecords
+from .sums import Sums
 from .telemetry import new_metrics
 from .web import HealthPages
 
@@ -120,14 +123,18 @@ async def serve(home: ServerHome, config: ServerConfig, clock: Clock) -> None:
 
 
 def _federation(home: ServerHome, config: ServerConfig, clock: Clock, store: Store) -> Federation:
+    registry = Registry(store, clock)
+    rosters = Rosters(store, clock, registry, config.federation)
     return Federation(
         config=config,
         clock=clock,
         records=Records(store, clock),
-        registry=Registry(store, clock),
+        registry=registry,
+        rosters=rosters,
         blobs=Blobs(private_folder(home.blobs)),
         inbox=Inbox(private_folder(home.inbox)),
         sessions=Sessions(),
+        sums=Sums(SumRecords(store), rosters, registry),
         collector=Collector(clock),
         feed=Feed(clock),
         metrics=new_metrics(__version__),

@@ -8,6 +8,7 @@ from ..errors import FoedusError
 from ..protos.messages import Assignment, Outcome, Phase, Release, Work
 from .federation import Federation
 from .history import ALIVE, LEFT_OUT, Round, RoundState, Run, RunState, Verdict
+from .sum_descriptor import weighs_examples
 
 RECENT_RUNS = 20
 
@@ -31,6 +32,8 @@ def assignment(fed: Federation, run: Run, round: Round, phase: Phase) -> Assignm
         deadline_seconds=run.plan.cohort.deadline_seconds,
         seed=run.plan.seed,
         local_buffers=run.plan.aggregator.buffers == "local",
+        protection=run.plan.protection,
+        examples_per_weight=run.plan.secure.examples_per_weight if weighs_examples(run.plan) else 0,
     )
 
 

@@ -17,7 +17,9 @@ from .config import ServerConfig
 from .feed import Feed
 from .records import Records
 from .registry import Registry
+from .rosters import Rosters
 from .sessions import Sessions
+from .sums import Sums
 from .telemetry import Metrics
 
 
@@ -38,12 +40,14 @@ class Federation:
     clock: Clock
     records: Records
     registry: Registry
+    rosters: Rosters
     blobs: Blobs
     inbox: Inbox
     sessions: Sessions
     collector: Collector
     feed: Feed
     metrics: Metrics
+    sums: Sums
     workers: Workers = field(default_factory=Threads)
     hold: Callable[[str, str], None] = field(default=_nothing_to_hold)
     held: dict[str, str] = field(default_factory=dict)

@@ -16,11 +16,14 @@ from ..errors import (
     InvalidUpdate,
     LayoutMismatch,
     ProtocolError,
+    SecureSumFailed,
     StaleRound,
     StoreError,
 )
-from ..files import storing
+from ..files import storing, sync_file
 from ..layout import Layout
+from ..privacy.secagg.codes import AbortCode, abort
+from ..privacy.secagg.signing import Signed
 from ..protos.messages import Receipt, UploadHeader
 from .federation import Federation
 from .history import Participation, Round, RoundState, Run, Verdict
@@ -54,7 +57,8 @@ class Intake:
         """Open an upload where it was left, or say what has been decided already.
 
         Raises:
-            StaleRound: the site was never asked for this, or has begun again on another stream.
+            StaleRound: the site was never asked for this, has begun again on another stream, or has masked
+                the update for an earlier attempt.
             DiskFull: there is no room for the update.
         """
         admitted = self._admit(site, header)
@@ -72,6 +76,9 @@ class Intake:
         decided = _decided(part, header)
         if decided is not None:
             return decided
+        # No decision about the update, which its site masks again for the session that is under way.
+        if header.masked and Signed.from_bytes(header.masked).sid != fed.sums.current(header.work).descriptor.sid:
+            raise StaleRound("the update was masked for another attempt at this round")
         try:
             # The run's layout never changes; the model of an earlier round may be gone.
             layout = fed.layout(run.initial_sha256)
@@ -118,7 +125,11 @@ class Intake:
             raise CorruptTransfer("the update's bytes do not have the digest announced", hint="send it again")
         failed: InvalidUpdate | StoreError | None = None
         try:
-            await asyncio.to_thread(scan, incoming.layout, partial)
+            if header.masked:
+                # Once the others have acknowledged it, its site cannot make it again.
+                await asyncio.to_thread(sync_file, partial)
+            else:
+                await asyncio.to_thread(scan, incoming.layout, partial)
         except (InvalidUpdate, StoreError) as error:  # the latter too if the round was over and its files removed
             failed = error
         return self._decide(incoming, failed)
@@ -145,12 +156,24 @@ class Intake:
             os.replace(partial, fed.inbox.update(header.run, header.round, site))
         verdict = Verdict.LATE if late else Verdict.ACCEPTED
         with self._holding(header):
+            refusal = self._masked(site, header)
+            if refusal is not None:
+                return self._reject(site, header, refusal, late=refusal.reason == AbortCode.LATE)
             fed.records.settle(header.work, site, verdict, upload=header)
         fed.collector.settle(site, header.work, accepted=not late)
         fed.metrics.update_decided(verdict)
         fed.metrics.bytes_moved("up", header.num_bytes)
         fed.feed.publish(f"update_{verdict}", run=header.run, round=header.round, site=site, metrics=header.metrics)
         return Receipt(True)
+
+    def _masked(self, site: str, header: UploadHeader) -> SecureSumFailed | None:
+        """Tell the secure sum of the words that have come; why it does not take them."""
+        if not header.masked:
+            return None
+        digest = bytes.fromhex(header.sha256)
+        sums, work = self._fed.sums, header.work
+        refusal = sums.receive(site, work, header.masked, words_digest=digest, num_bytes=header.num_bytes)
+        return abort(refusal.code, refusal.reason, refusal.blamed) if refusal else None
 
     def _check(self, run: Run, round: Round, header: UploadHeader, layout: Layout) -> bool:
         """Whether the update, otherwise in order, is late."""
@@ -165,8 +188,9 @@ class Intake:
             raise LayoutMismatch(
                 "the update's layout is not the run's", hint="train with the code of the initial model"
             )
-        if header.num_bytes != layout.update_bytes:
-            raise LayoutMismatch(f"the update has {header.num_bytes} bytes, its layout needs {layout.update_bytes}")
+        expected = self._expected_bytes(run, header, layout)
+        if header.num_bytes != expected:
+            raise LayoutMismatch(f"the update has {header.num_bytes} bytes, its layout needs {expected}")
         if round.state is RoundState.COLLECTING:
             return False
         if run.plan.cohort.late == "drop":
@@ -176,6 +200,21 @@ class Intake:
         if open_next or newest == round:
             return True
         raise StaleRound(f"round {round.number} has closed, and so has the one after it")
+
+    def _expected_bytes(self, run: Run, header: UploadHeader, layout: Layout) -> int:
+        """How large the file is: an update, or masked words of the secure sum that is under way.
+
+        Raises:
+            InvalidUpdate: it is not protected as the run asks.
+        """
+        if bool(header.masked) != (run.plan.protection != "none"):
+            raise InvalidUpdate(
+                f"the update is {'' if header.masked else 'not '}masked, the run's protection is {run.plan.protection}"
+            )
+        if not header.masked:
+            return layout.update_bytes
+        descriptor = self._fed.sums.current(header.work).descriptor
+        return descriptor.num_words * descriptor.ring.word_bytes
 
     async def _open(self, site: str, header: UploadHeader) -> Incoming | Receipt:
         fed = self._fed

@@ -163,11 +163,12 @@ class Records:
         base_sha256: str,
         base_optimizer_sha256: str | None,
         base_aggregator_sha256: str | None,
+        keeps_accepted: bool = True,
     ) -> Round:
         """Record a round and its cohort before anybody is asked.
 
-        A further attempt at the same round keeps the updates that were accepted: they start from
-        the same model.
+        A further attempt at the same round keeps the updates that were accepted, since they start from
+        the same model; unless they are masked, for which a further attempt has other keys.
         """
         with self._store.transaction(f"opening round {number} of run {run}") as db:
             db.execute(
@@ -189,8 +190,9 @@ class Records:
                 ),
             )
             db.execute(
-                "DELETE FROM participations WHERE run = ? AND round = ? AND phase = 'train' AND verdict <> 'accepted'",
-                (run, number),
+                "DELETE FROM participations WHERE run = ? AND round = ? AND phase = 'train' "
+                "AND NOT (? AND verdict = 'accepted')",
+                (run, number, keeps_accepted),
             )
             self._ask(db, Work(run, number, Phase.TRAIN), cohort)
             self._event(db, "round_opened", run=run, round=number, cohort=sorted(cohort))

@@ -5,9 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ..errors import Corrupt, FoedusError, NotFound, QuorumNotMet, RoundFailed, RunStateError, StoreError
+from ..errors import (
+    Corrupt,
+    FoedusError,
+    NotFound,
+    QuorumNotMet,
+    RoundFailed,
+    RunStateError,
+    SecureSumFailed,
+    StoreError,
+)
 from ..files import sha256_file
 from ..logs import log_event
+from ..privacy.secagg.codes import AbortCode
 from ..protos.messages import Outcome, Phase, Release, Work
 from .assignments import ASKING
 from .coordinators.synchronous import run_round
@@ -129,6 +139,12 @@ class Runs:
             return  # somebody decided otherwise meanwhile, and that stands
         except (StoreError, NotFound) as error:
             self.hold(id, str(error))
+        except SecureSumFailed as error:
+            # Shares were given away, so no other attempt can be opened: the sites' answers are still to come.
+            if error.reason == AbortCode.TOO_FEW:
+                self.hold(id, f"{error}; resume once more sites are back")
+            else:
+                self._fail(id, error)
         except FoedusError as error:
             self._fail(id, error)
         except Exception as error:  # noqa: BLE001  (a bug must not lose the run)
@@ -187,6 +203,8 @@ class Runs:
     def _release(self, run: Run, outcome: Outcome, reason: str) -> None:
         round = self._fed.records.last_round(run.id)
         self._fed.inbox.forget_run(run.id)
+        if round is not None:
+            self._fed.sums.forget(run.id, round.number)
         if round is None or round.state not in ASKING:
             return
         work = Work(run.id, round.number, ASKING[round.state])
@@ -222,7 +240,9 @@ def verify_inbox(fed: Federation) -> None:
                 path = fed.inbox.update(run.id, round.number, part.site)
                 if not part.sha256 or (path.is_file() and sha256_file(path) == part.sha256):
                     continue
-                if open and part.verdict is Verdict.ACCEPTED:
+                if run.plan.protection != "none":
+                    path.unlink(missing_ok=True)  # forced to the disk, so the disk has lost it: the run will be held
+                elif open and part.verdict is Verdict.ACCEPTED:
                     fed.records.ask_again(work, part.site)
                 elif late_counts and part.verdict is Verdict.LATE:
                     fed.records.settle(work, part.site, Verdict.LATE, code=Corrupt.__name__, reason="it was lost")

@@ -6,15 +6,16 @@ A server that was killed builds the same one, with the same bytes, from those it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from ...errors import ConfigError, SecureSumFailed
-from .checks import require_distinct_keys, require_enough, require_signed, session_graph, view_digest
+from .checks import require_distinct_keys, require_enough, session_graph, view_digest
 from .codes import AbortCode, Refusal, abort, refusal_of
 from .descriptor import SessionDescriptor
 from .graph import Graph
+from .inbox import Inbox
 from .keys import agree, fresh_secret, loaded
 from .messages import (
     Complaint,
@@ -79,10 +80,9 @@ class SumCollection:
     masked: dict[bytes, Signed] = field(default_factory=dict)
     acks: dict[bytes, Signed] = field(default_factory=dict)
     unmask: dict[bytes, Unmask] = field(default_factory=dict)
-    _messages: dict[tuple[bytes, Kind], Signed] = field(default_factory=dict, repr=False)
+    _inbox: Inbox = field(init=False)
     _asked: frozenset[bytes] = frozenset()
     _sid: bytes = b""
-    _public_keys: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
     _agreement_keys: set[bytes] = field(default_factory=set, repr=False)
     _graph: Graph | None = None
     _view: bytes = b""
@@ -93,7 +93,7 @@ class SumCollection:
         keys = self.roster.by_id
         if not set(self.descriptor.participants) <= set(keys):
             raise ConfigError("the session has participants that are not in the roster")
-        self._public_keys = {site: keys[site] for site in self.descriptor.participants}
+        self._inbox = Inbox(self._sid, {site: keys[site] for site in self.descriptor.participants})
 
     @property
     def graph(self) -> Graph:
@@ -117,7 +117,7 @@ class SumCollection:
         """The sites still expected in this phase; none once a dealer has spoilt the session."""
         if self.spoilers:
             return frozenset()
-        return self._asked - {sender for sender, kind in self._messages if kind is Kind(self.phase)}
+        return self._asked - self._inbox.senders(Kind(self.phase))
 
     def offer(self) -> bytes:
         """What every participant is sent first."""
@@ -141,22 +141,12 @@ class SumCollection:
         limit = max_message_bytes(self.descriptor.num_sites)
         if len(data) > limit:
             raise abort(AbortCode.BAD_MESSAGE, f"the message has {len(data)} bytes, at most {limit}")
-        message = Signed.from_bytes(data)
-        if message.sid != self._sid:
-            raise abort(AbortCode.BAD_MESSAGE, "the message is of another session", [message.sender])
-        require_signed([message], self._public_keys)
-        before = self._messages.get((message.sender, message.kind))
-        if before is not None:
-            if before.body != message.body:
-                reason = f"a second {message.kind.label} message that differs from the first"
-                raise abort(AbortCode.BAD_MESSAGE, reason, [message.sender])
-            return
-        expected = {Kind.MASKED, Kind.COMPLAINT} if self.phase is Phase.MASKED else {Kind(self.phase)}
-        if message.kind not in expected or message.sender not in self._asked:
-            reason = f"a {message.kind.label} message is not expected from this site in phase {self.phase.name.lower()}"
-            raise abort(AbortCode.LATE, reason, [message.sender])
-        self._keep(message, words_digest, num_bytes)
-        self._messages[message.sender, message.kind] = message
+        self._inbox.take(
+            Signed.from_bytes(data),
+            lambda message: self._keep(message, words_digest, num_bytes),
+            expected={Kind.MASKED, Kind.COMPLAINT} if self.phase is Phase.MASKED else {Kind(self.phase)},
+            asked=self._asked,
+        )
 
     def _keep(self, message: Signed, words_digest: bytes | None, num_bytes: int) -> None:
         sender, body = message.sender, message.body
@@ -186,7 +176,7 @@ class SumCollection:
                     raise abort(AbortCode.BAD_LIST, "the site has acknowledged another view", [sender])
                 self.acks[sender] = message
             case _:
-                self.unmask[sender] = self._checked(sender, Unmask.from_bytes(body))
+                self.unmask[sender] = self.checked(sender, Unmask.from_bytes(body))
 
     def _keep_keys(self, message: Signed) -> None:
         """Keys that would make every other site leave are refused here, so that one site cannot end a session."""
@@ -199,8 +189,12 @@ class SumCollection:
         self._agreement_keys |= {keys.seal_key, keys.mask_key}
         self.keys[message.sender] = message
 
-    def _checked(self, sender: bytes, unmask: Unmask) -> Unmask:
-        """The shares that were asked for, or fewer; which secret each is of was never the server's to say."""
+    def checked(self, sender: bytes, unmask: Unmask) -> Unmask:
+        """The shares that were asked for, or fewer; which secret each is of was never the server's to say.
+
+        Raises:
+            SecureSumFailed: "bad-share" or "bad-list".
+        """
         owners = [item.owner for item in unmask.shares]
         require_sorted(owners, "the shares revealed")
         held = set(self.graph.holders(sender)) & set(self.shares)
@@ -240,6 +234,19 @@ class SumCollection:
         self._asked = frozenset(messages)
         self.phase = _NEXT[self.phase]
         return messages
+
+    def narrow(self, selected: Collection[bytes], view: bytes, asked: Collection[bytes]) -> None:
+        """Let the sum be over some of the survivors only; the others count as dropped out.
+
+        Only before anybody has acknowledged the survivors.
+
+        Args:
+            selected: the sites left in the sum.
+            view: what an acknowledgement is for, in place of the survivors.
+            asked: who may acknowledge.
+        """
+        self.masked = {site: self.masked[site] for site in sorted(selected)}
+        self._view, self._asked = view, frozenset(asked)
 
     def _key_list(self) -> dict[bytes, bytes]:
         require_enough(len(self.keys), self.descriptor.min_sites, "sites have sent keys")

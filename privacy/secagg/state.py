@@ -131,6 +131,20 @@ class SiteState:
             self.erased(), stage=Stage.ENDED, held=(), answers=(), dealers=(), survivors=(), view=b"", refusal=refusal
         )
 
+    def remembered(self) -> SiteState:
+        """What is worth keeping once the round is over: that it was, and what a later attempt must be held against."""
+        return replace(
+            self.erased(),
+            keys=(),
+            dealers=(),
+            held=(),
+            masked=None,
+            survivors=(),
+            view=b"",
+            answers=(),
+            earlier=self.exposures,
+        )
+
     def erased(self) -> SiteState:
         """The same without this site's own secrets; the shares it holds stay."""
         return replace(self, seal_key=ERASED, mask_key=ERASED, seed=ERASED, rounding=ERASED)

@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from ...aggregators.decision import WeightedSum
 from ...errors import QuorumNotMet, TooFewSites
 from ...modelfile import ModelFile
 from ...protos.messages import Outcome, Phase, Release, Work
@@ -26,7 +29,10 @@ from ..judging import beside, draw_seed, hear, judge, judgements
 from ..memory import give_back_memory
 from ..optimizers import optimizer_for
 from ..planner import middle, needed, select, weighted_mean
+from ..secure_sum import mean_update
+from ..sums import Session
 from ..update_file import UpdateFile
+from .secure import collect_sum, eligible
 
 SMALL_BYTES = 1 << 20
 
@@ -44,7 +50,8 @@ async def run_round(fed: Federation, run: Run) -> Round:
         round = await reopen_round(fed, run, round)
     if round.state is RoundState.COLLECTING:
         with _timed(fed, "collect"):
-            round = await collect_updates(fed, run, round)
+            collect = collect_sum if run.plan.protection != "none" else collect_updates
+            round = await collect(fed, run, round)
     if round.state is RoundState.CLOSED:
         with _timed(fed, "aggregate"):
             round = await commit_model(fed, run, round)
@@ -112,10 +119,13 @@ async def _plan(
     patience = fed.clock.monotonic() + (plan.cohort.patience_seconds or float("inf"))
     while True:
         available = fed.available(plan.task)
+        if plan.protection != "none":
+            available = eligible(fed, run, number, available)
         selection = select(plan.cohort, available, seed=plan.seed, round=number, attempt=attempt, always=reference)
         if selection is not None:
             break
         among = f" ({reference} among them)" if reference else ""
+        among += " that the roster names" if plan.protection != "none" else ""
         lack = f"waiting for {needed(plan.cohort)} sites{among} with task {plan.task!r}, {len(available)} connected"
         fed.records.explain_run(run.id, lack)
         try:
@@ -134,6 +144,7 @@ async def _plan(
         base_sha256=base_sha256,
         base_optimizer_sha256=base_optimizer_sha256,
         base_aggregator_sha256=base_aggregator_sha256,
+        keeps_accepted=plan.protection == "none",
     )
     fed.feed.publish("round_opened", run=run.id, round=number, detail=", ".join(selection.cohort))
     return round
@@ -175,7 +186,12 @@ async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
     """Combine the accepted updates into the next model and record it, in one transaction."""
     parts = contributors(fed, run, round)
     num_worthless = len(fed.records.worthless(run.id, round.number))
-    judged, step = await asyncio.to_thread(_step, fed, run, round, parts, num_worthless)
+    if run.plan.protection == "none":
+        judged, step = await asyncio.to_thread(_step, fed, run, round, parts, num_worthless)
+    else:
+        session = fed.sums.current(Work(run.id, round.number, Phase.TRAIN))
+        step = await asyncio.to_thread(_step_by_sum, fed, run, round, session)
+        judged = {part.site: Judgement(number, None, None) for number, part in parts}
     # No await from here to the commit: no other run may tidy up a model that no record names yet.
     for written in (step.model, step.state, step.aggregator_state):
         if written is not None:
@@ -200,6 +216,7 @@ async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
         fed.sessions.send(part.site, Release(Work(run.id, number, Phase.TRAIN), outcome, judged[part.site].reason))
     fed.metrics.left_out(run.plan.aggregator.name, len(left_out))
     fed.blobs.keep_only(fed.records.blobs_in_use())
+    fed.sums.forget(run.id, round.number)
     fed.inbox.forget_round(run.id, round.number - 1 if run.plan.cohort.late == "keep" else round.number)
     told = _listed("left out: ", [f"{site}{_scored(judgement)}" for site, judgement in left_out.items()])
     fed.feed.publish("round_committed", run=run.id, round=round.number, metrics=round.training_metrics, detail=told)
@@ -249,6 +266,33 @@ def _step(
     if hearing.state is not None:
         step = replace(step, aggregator_state=hearing.state)
     return judgements(aggregator, parts, hearing, decision), step
+
+
+def _step_by_sum(fed: Federation, run: Run, round: Round, session: Session) -> Step:
+    model = ModelFile.open(fed.blobs.path(round.base_sha256))
+    attempt = secrets.token_hex(4)
+
+    def scratch(name: str) -> Path:
+        return fed.blobs.scratch(f"{run.id}-{round.number}-{attempt}-{name}")
+
+    def row(id: bytes) -> Path:
+        return fed.inbox.update(run.id, round.number, session.names[id])
+
+    try:
+        mean = mean_update(session, row, model.layout, scratch("sum"))
+        return step_model(
+            model,
+            [mean],
+            WeightedSum(np.ones(1)),
+            optimizer_for(run.plan.server_optimizer),
+            fed.blobs.path(round.base_optimizer_sha256) if round.base_optimizer_sha256 else None,
+            out=scratch("model"),
+            state_out=scratch("state"),
+            buffers="local",
+            workers=fed.workers,
+        )
+    finally:
+        scratch("sum").unlink(missing_ok=True)
 
 
 def contributors(fed: Federation, run: Run, round: Round) -> list[tuple[int, Participation]]:

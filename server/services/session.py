@@ -38,6 +38,8 @@ class SessionService(session_pb2_grpc.SessionServicer):
             session.send(release)
         for assignment in outstanding(fed, who.name):
             session.send(assignment)
+        for unanswered in fed.sums.unanswered(who.name):
+            session.send(unanswered)
         fed.sessions.open(session)
         fed.feed.publish("site_connected", site=who.name)
         reader = asyncio.create_task(self._read(session, who, request_iterator))
@@ -99,10 +101,21 @@ class SessionService(session_pb2_grpc.SessionServicer):
                 fed.collector.settle(site, message.work, accepted=False)
             case Evaluation():
                 self._evaluation(site, message)
-            case SecureMessage(work):
-                raise StaleRound(f"no secure sum is under way for {work}")
+            case SecureMessage():
+                self._secure(site, message)
             case Hello():
                 raise ProtocolError("Hello was sent twice on one session")
+
+    def _secure(self, site: str, message: SecureMessage) -> None:
+        fed, work = self._fed, message.work
+        refusal = fed.sums.receive(site, work, message.body)
+        if refusal is not None:
+            fed.feed.publish(
+                "message_refused", run=work.run, round=work.round, site=site, detail=f"{refusal.code}: {refusal.reason}"
+            )
+            return
+        for answered in fed.sums.answered(site, work):
+            fed.collector.settle(answered, work, accepted=False)
 
     def _evaluation(self, site: str, message: Evaluation) -> None:
         fed, work = self._fed, message.work

@@ -1,0 +1,116 @@
+"""Secure rounds: what is collected are masked updates and what takes the masks off their sum, phase by phase.
+
+Opening, committing and evaluating a round are as in ``synchronous``. Before the last phase an attempt may fail and be
+made again, with fresh keys; once sites may have given shares away, no other attempt can be opened, and a round that
+lacks answers then waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection as Names
+
+from ...errors import ConfigError, QuorumNotMet, SecureSumFailed
+from ...privacy.secagg.collect import Phase as SumPhase
+from ...privacy.secagg.signing import site_id
+from ...protos.messages import Outcome, Phase, Release, SecureMessage, Work
+from ..assignments import assignment
+from ..collection import Collection
+from ..federation import Federation
+from ..history import Round, Run, Verdict
+from ..secure_sum import opened
+from ..sum_descriptor import describe
+from ..sums import Session
+
+
+async def collect_sum(fed: Federation, run: Run, round: Round) -> Round:
+    """Lead the cohort through the phases until the masks can be taken off; fix whose updates are in the sum.
+
+    Raises:
+        QuorumNotMet: this attempt has failed and may be made again.
+        SecureSumFailed: shares may have been given away, and they open no sum.
+    """
+    work = Work(run.id, round.number, Phase.TRAIN)
+    session = fed.sums.find(work)
+    try:
+        if session is None or session.attempt != round.attempt:
+            session = _open(fed, run, round, work)
+        _ask(fed, run, round)
+        while True:
+            _tell(fed, work, session)
+            await _answers(fed, run, round, work, session)
+            if session.collection.revealing:
+                break
+            session = fed.sums.close(work)
+            _let_go(fed, work, session)
+    except (SecureSumFailed, ConfigError) as error:
+        fed.records.fail_round(run.id, round.number, str(error))
+        fed.feed.publish("round_failed", run=run.id, round=round.number, detail=str(error))
+        raise QuorumNotMet(str(error)) from error
+    opened(session)  # or it goes on waiting
+    fed.feed.publish("round_closed", run=run.id, round=round.number)
+    return fed.records.close_round(run.id, round.number, absent={})
+
+
+def eligible(fed: Federation, run: Run, round: int, available: Names[str]) -> list[str]:
+    """Those of the available sites that can be in a secure sum: the roster has their keys, and no dealer among them
+    spoilt the attempt before."""
+    roster = fed.rosters.latest()
+    known = roster.by_id if roster else {}
+    before = fed.sums.find(Work(run.id, round, Phase.TRAIN))
+    spoilers = before.collection.spoilers if before else ()
+    ids = {site: site_id(key) for site, key in fed.registry.signing_keys().items()}
+    return sorted(site for site in available if ids.get(site) in known and ids.get(site) not in spoilers)
+
+
+def _open(fed: Federation, run: Run, round: Round, work: Work) -> Session:
+    roster = fed.rosters.latest()
+    keys = fed.registry.signing_keys()
+    cohort = [part.site for part in fed.records.participations(run.id, round.number, Phase.TRAIN)]
+    if gone := sorted(set(cohort) - keys.keys()):
+        raise ConfigError(f"{', '.join(gone)} left the federation before the secure sum began")
+    assert roster is not None  # noqa: S101  (the cohort was chosen from those that it names)
+    ids = tuple(site_id(keys[site]) for site in cohort)
+    order = assignment(fed, run, round, Phase.TRAIN)
+    descriptor = describe(run.plan, round, order, fed.layout(round.base_sha256), roster, ids)
+    return fed.sums.open(work, round.attempt, descriptor, roster)
+
+
+def _ask(fed: Federation, run: Run, round: Round) -> None:
+    """The assignment to whoever has not sent an update: training goes on beside the exchange of keys."""
+    order = assignment(fed, run, round, Phase.TRAIN)
+    for part in fed.records.participations(run.id, round.number, Phase.TRAIN):
+        if part.verdict is Verdict.ASKED:
+            fed.sessions.send(part.site, order)
+
+
+def _tell(fed: Federation, work: Work, session: Session) -> None:
+    for id in session.collection.waiting:
+        fed.sessions.send(session.names[id], SecureMessage(work, session.outgoing[id]))
+
+
+async def _answers(fed: Federation, run: Run, round: Round, work: Work, session: Session) -> None:
+    """Wait until all that are asked have answered, or the phase is over: training while progress is seen, the
+    other phases for so long and no longer."""
+    cohort, now, trains = run.plan.cohort, fed.clock.monotonic(), session.collection.phase is SumPhase.MASKED
+    seconds = cohort.round_seconds or float("inf") if trains else cohort.deadline_seconds
+    target = round.target if trains else len(session.descriptor.participants)
+    collection = Collection(target, 0, cohort.deadline_seconds, now + seconds)
+    if trains:
+        collection.accepted.update(session.masked)
+    collection.ask(session.waiting, now)
+    await fed.collector.collect(work, collection)
+
+
+def _let_go(fed: Federation, work: Work, session: Session) -> None:
+    """Tell those that the session goes on without, and record it."""
+    stays, masked = {session.names[id] for id in session.outgoing}, session.masked
+    for part in fed.records.participations(work.run, work.round, Phase.TRAIN):
+        if part.verdict is not Verdict.ASKED or part.site in stays - masked:
+            continue
+        if part.site in masked:  # a crash came between its update and the record of that
+            fed.records.settle(work, part.site, Verdict.ACCEPTED)
+            continue
+        reason = f"the secure sum of round {work.round} goes on without an answer"
+        fed.records.settle(work, part.site, Verdict.ABSENT, reason=reason)
+        fed.metrics.update_decided(Verdict.ABSENT)
+        fed.sessions.send(part.site, Release(work, Outcome.LATE, reason))

@@ -1,0 +1,179 @@
+"""The secure sums under way: what sites say goes in, what each is sent next comes out, recorded in between."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..errors import AccessDenied, StaleRound, StoreError
+from ..privacy.secagg.codes import Refusal
+from ..privacy.secagg.collect import SumCollection
+from ..privacy.secagg.descriptor import SessionDescriptor
+from ..privacy.secagg.roster import Roster
+from ..privacy.secagg.signing import Kind, Signed, site_id
+from ..protos.messages import SecureMessage, Work
+from .registry import Registry
+from .rosters import Rosters
+from .sum_records import StoredSession, SumRecords
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One secure sum under way.
+
+    Attributes:
+        attempt: of the round.
+        collection: its state.
+        names: the participants' names, by id.
+        outgoing: what each site that is still in it was last sent, by id.
+    """
+
+    attempt: int
+    collection: SumCollection
+    names: Mapping[bytes, str]
+    outgoing: Mapping[bytes, bytes]
+    heard: set[bytes] = field(default_factory=set)  # digests of the messages recorded
+
+    @property
+    def descriptor(self) -> SessionDescriptor:
+        """What it is about."""
+        return self.collection.descriptor
+
+    def id_of(self, site: str) -> bytes | None:
+        """The id under which a site takes part, if it does."""
+        return next((id for id, name in self.names.items() if name == site), None)
+
+    @property
+    def waiting(self) -> frozenset[str]:
+        """The names of the sites that have yet to answer."""
+        return frozenset(self.names[id] for id in self.collection.waiting)
+
+    @property
+    def masked(self) -> frozenset[str]:
+        """The names of the sites whose masked updates have come."""
+        return frozenset(self.names[id] for id in self.collection.masked)
+
+
+@dataclass(slots=True)
+class Sums:
+    """Sessions by the work they are for. After a restart one is rebuilt from its records when it is asked for.
+
+    Every accepted message is recorded before it has an effect that anybody sees. Where that fails, the
+    session in memory is dropped, and the recorded one is what goes on.
+    """
+
+    records: SumRecords
+    rosters: Rosters
+    registry: Registry
+    _live: dict[Work, Session] = field(default_factory=dict)
+
+    def open(self, work: Work, attempt: int, descriptor: SessionDescriptor, roster: Roster) -> Session:
+        """Begin a session; it replaces the one of an earlier attempt."""
+        self.records.open(work, attempt, descriptor.to_bytes(), roster.version)
+        session = self._live[work] = _session(attempt, descriptor, roster, self.registry)
+        return session
+
+    def find(self, work: Work) -> Session | None:
+        """The newest session for a piece of work, if one was opened and is not forgotten."""
+        if work not in self._live and (stored := self.records.newest(work)) is not None:
+            self._live[work] = _rebuilt(stored, self.rosters.roster(stored.roster_version), self.registry)
+        return self._live.get(work)
+
+    def current(self, work: Work) -> Session:
+        """The same, where there must be one.
+
+        Raises:
+            StaleRound: there is none.
+        """
+        session = self.find(work)
+        if session is None:
+            raise StaleRound(f"no secure sum is under way for {work}")
+        return session
+
+    def receive(
+        self, site: str, work: Work, message: bytes, *, words_digest: bytes | None = None, num_bytes: int = 0
+    ) -> Refusal | None:
+        """Take a message of a site, or say why it is refused.
+
+        Raises:
+            StaleRound: no session is under way.
+            AccessDenied: the message is in another site's name.
+            StoreError: it could not be recorded, and has no effect.
+        """
+        session = self.current(work)
+        sender = Signed.from_bytes(message).sender
+        if sender != session.id_of(site):
+            raise AccessDenied(f"{site} sent a message of site {sender.hex()[:12]}, expected its own")
+        refusal = session.collection.receive(message, words_digest=words_digest, num_bytes=num_bytes)
+        digest = hashlib.sha256(message).digest()
+        if refusal is None and digest not in session.heard:
+            self._record(work, session, message)
+            session.heard.add(digest)
+        return refusal
+
+    def answered(self, site: str, work: Work) -> list[str]:
+        """Of whom nothing is awaited any more, now that this site has said something: itself, or everybody."""
+        session = self.current(work)
+        waiting = session.waiting
+        if not waiting:
+            return list(session.names.values())
+        return [] if site in waiting else [site]
+
+    def close(self, work: Work) -> Session:
+        """End the phase; ``outgoing`` is then what each site that is still in it is sent.
+
+        Raises:
+            SecureSumFailed: the session is over, without a sum.
+            StoreError: it could not be recorded, and has no effect.
+        """
+        session = self.current(work)
+        outgoing = session.collection.close()
+        self._record(work, session, None)
+        session.outgoing = outgoing
+        return session
+
+    def forget(self, run: str, through: int) -> None:
+        """The rounds of a run up to one are over."""
+        for work in [work for work in self._live if work.run == run and work.round <= through]:
+            del self._live[work]
+        self.records.forget(run, through)
+
+    def unanswered(self, site: str) -> Iterator[SecureMessage]:
+        """What a site that comes back has yet to answer, or to hear, in every session under way."""
+        for work, session in self._live.items():
+            id = session.id_of(site)
+            if id is not None and (message := session.outgoing.get(id)) is not None:
+                yield SecureMessage(work, message)
+
+    def _record(self, work: Work, session: Session, message: bytes | None) -> None:
+        try:
+            self.records.append(work, session.attempt, message)
+        except StoreError:
+            self._live.pop(work, None)
+            raise
+
+
+def _session(attempt: int, descriptor: SessionDescriptor, roster: Roster, registry: Registry) -> Session:
+    collection = SumCollection(descriptor, roster)
+    active = {site_id(key): site for site, key in registry.signing_keys().items()}
+    names = {id: active.get(id) or registry.site_of(id) for id in descriptor.participants}
+    return Session(attempt, collection, names, dict.fromkeys(descriptor.participants, collection.offer()))
+
+
+def _rebuilt(stored: StoredSession, roster: Roster, registry: Registry) -> Session:
+    descriptor = SessionDescriptor.from_bytes(stored.descriptor)
+    session = _session(stored.attempt, descriptor, roster, registry)
+    num_bytes = descriptor.num_words * descriptor.ring.word_bytes
+    for message in stored.messages:
+        if message is None:
+            session.outgoing = session.collection.close()
+            continue
+        signed = Signed.from_bytes(message)
+        # The words were checked against this very message when they came.
+        digest = signed.body if signed.kind is Kind.MASKED else None
+        refusal = session.collection.receive(message, words_digest=digest, num_bytes=num_bytes)
+        if refusal is not None:
+            raise StoreError(f"a recorded message of a secure sum is refused now: {refusal.reason}")
+        session.heard.add(hashlib.sha256(message).digest())
+    return session
