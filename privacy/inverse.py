@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ..errors import ConfigError
 
-MAX_DEVIATION = 2.0**16
+MIN_DEVIATION, MAX_DEVIATION = 0.125, 2.0**16
 _DIGITS = 60
 _TAIL_BITS = 160  # what lies beyond the first weight has less than 2^-160 of all
 _UNIT_BITS = 128
@@ -67,7 +67,7 @@ def skellam_table(variance: Fraction) -> InverseTable:
     """The difference of two Poisson values with mean ``variance``/2 each: P(k) = e^-v I_|k|(v).
 
     Raises:
-        ConfigError: the variance is not positive, or above 2^32.
+        ConfigError: the standard deviation is below 1/8 or above 2^16.
     """
     return _table(_skellam_weights, variance)
 
@@ -79,11 +79,11 @@ def discrete_gaussian_table(variance: Fraction) -> InverseTable:
 
 
 def _table(weights: Callable[[Decimal, int], Iterator[Decimal]], variance: Fraction) -> InverseTable:
-    if not 0 < variance <= MAX_DEVIATION**2:
+    if not MIN_DEVIATION**2 <= variance <= MAX_DEVIATION**2:
         raise ConfigError(
-            f"the noise of one site has a standard deviation of {math.sqrt(max(variance, 0)):.6g} steps, "
-            f"expected above 0 and at most {MAX_DEVIATION:.0f}",
-            hint="lower the scale: steps much finer than the noise gain nothing",
+            f"the noise of one site has the variance {float(variance):.6g}, expected a standard deviation of "
+            f"{MIN_DEVIATION} to {MAX_DEVIATION:.0f} steps",
+            hint="change the scale: steps much finer than the noise gain nothing, much coarser ones hide it",
         )
     with localcontext(prec=_DIGITS):
         tail, tails = Decimal(0), []  # Σ of the weights from k on, for k from the farthest to 0
