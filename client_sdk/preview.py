@@ -6,14 +6,16 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .. import __version__
 from ..clock import SystemClock
 from ..configuration import load
-from ..errors import ConfigError, TaskFailed
+from ..errors import ConfigError, PolicyRefused, TaskFailed
 from ..files import private_folder, replacing, write
 from ..layout import Role
 from ..modelfile import Model, ModelFile, write_model
@@ -25,6 +27,9 @@ from .config import SiteConfig
 from .home import SiteHome
 from .loading import InstalledTask, load_tasks
 from .outbound import update_blocks
+from .policy import Policy
+from .rehearsal import Rehearsal, rehearse
+from .sums import weight_of
 from .task import LocalResult, Task, TrainingJob, job_seed
 
 RUN = "preview"  # stands for the run's id, which only a server can give
@@ -34,13 +39,15 @@ REASON = f"what forbids or broke the work, with the text of the task's own error
 def preview(home: Path, task: str, folder: Path, *, model: Path | None, plan: Path | None) -> dict[str, Any]:
     """Train one round of a task, evaluate, and write ``update.bin`` and ``update.json`` to ``folder``.
 
-    The bytes are made by the very function that makes a real update. Returns what ``update.json``
-    holds: every message of a round with every field, and the tensors in the bytes. The run and the
-    reason of a refusal are placeholders. ``evaluation`` is None if the plan has none. What leaves
-    beyond that is the certificate (the site's name and public key) and which models are asked for.
+    The bytes are made by the very function that makes a real update, and under protection by a real secure sum
+    with sites that are not there. Returns what ``update.json`` holds: every message of a round with every field,
+    and the tensors in the bytes. The run and the reason of a refusal are placeholders. ``evaluation`` is None if
+    the plan has none, ``secure`` empty without protection. What leaves beyond that is the certificate (the site's
+    name and public key) and which models are asked for.
 
     Raises:
         ConfigError: no such task at this site, or the model or plan cannot be read.
+        PolicyRefused: the site's policy forbids the plan's protection.
         InvalidUpdate, TaskFailed: what the task returned could not be sent.
     """
     place = SiteHome(home)
@@ -54,14 +61,18 @@ def preview(home: Path, task: str, folder: Path, *, model: Path | None, plan: Pa
     training = wanted.training if wanted else LocalTraining(steps=1)
     job = TrainingJob(run=RUN, round=1, site="preview", training=training, seed=job_seed(0, 1, "preview"))
     result = checked_result(installed.train(received, job))
+    rehearsal = _rehearsed(place, wanted, received, result)
     private_folder(folder)
     evaluates = wanted is None or wanted.evaluation.every > 0
     model_sha256 = ModelFile.open(model).digest() if model else _digest(received, folder)
     work = Work(RUN, 1, Phase.TRAIN)
+    upload = _upload(folder / "update.bin", received, result, model_sha256, rehearsal)
     sent = {
+        "protection": wanted.protection if wanted else "none",
         "hello": asdict(_hello(tasks)),
         "heartbeat": asdict(Heartbeat(work, result.num_steps)),
-        "upload": asdict(_upload(folder / "update.bin", received, result, model_sha256)),
+        "upload": asdict(upload) | {"masked": upload.masked.hex()},
+        "secure": list(rehearsal.messages) if rehearsal else [],
         "tensors": [
             {"name": t.name, "shape": list(t.shape), "role": t.role.value}
             for t in received.layout.tensors
@@ -79,14 +90,29 @@ def _hello(tasks: Mapping[str, InstalledTask]) -> Hello:
     return Hello(__version__, offers, SystemClock().now())
 
 
-def _upload(path: Path, received: Model, result: LocalResult, model_sha256: str) -> UploadHeader:
+def _rehearsed(place: SiteHome, plan: Plan | None, received: Model, result: LocalResult) -> Rehearsal | None:
+    if plan is None or plan.protection == "none":
+        return None
+    policy = load(Policy, place.policy)
+    if plan.protection not in policy.protections:
+        raise PolicyRefused(f"the plan's protection is {plan.protection}, the site's policy allows none such")
+    floats = np.frombuffer(b"".join(update_blocks(received, result.model)), "<f4", received.layout.num_trainable)
+    weighted = plan.aggregator.name == "mean" and plan.aggregator.weighting != "uniform"
+    weight = weight_of(result.num_examples, plan.secure.examples_per_weight) if weighted else None
+    return rehearse(floats, weight, plan, policy.for_sums())
+
+
+def _upload(
+    path: Path, received: Model, result: LocalResult, model_sha256: str, rehearsal: Rehearsal | None
+) -> UploadHeader:
+    blocks = update_blocks(received, result.model) if rehearsal is None else [rehearsal.words.data.cast("B")]
     digest, num_bytes = hashlib.sha256(), 0
     with replacing(path, mode=0o600) as file:
-        for block in update_blocks(received, result.model):
+        for block in blocks:
             digest.update(block)
             num_bytes += len(block)
             file.write(block)
-    return UploadHeader(
+    header = UploadHeader(
         run=RUN,
         round=1,
         model_sha256=model_sha256,
@@ -97,6 +123,10 @@ def _upload(path: Path, received: Model, result: LocalResult, model_sha256: str)
         num_steps=result.num_steps,
         metrics=result.metrics,
     )
+    if rehearsal is None:
+        return header
+    masked = next(bytes.fromhex(said["hex"]) for said in rehearsal.messages if said["message"] == "masked")
+    return replace(header, num_examples=0, num_steps=0, metrics={}, masked=masked)
 
 
 def _evaluation(task: Task, model: Model, model_sha256: str) -> dict[str, Any]:

@@ -121,7 +121,7 @@ class Sums:
 
     def _mask(self, state: SiteState, work: Work, path: Path, num_examples: int) -> Step:
         per_weight = self._expected[work].assignment.examples_per_weight
-        weight = min(MAX_WEIGHT, -(-num_examples // per_weight)) if per_weight else None
+        weight = weight_of(num_examples, per_weight) if per_weight else None
         update_D = np.fromfile(path, "<f4", state.descriptor.num_coordinates)
         step = mask(state, update_D, self._member(), weight=weight)
         if step.refusal is None:
@@ -196,3 +196,8 @@ class Sums:
                 hint="ask the operator to run 'foedus roster key', and join again with a new invitation",
             )
         return Member(key, federation, operator_key, load(Policy, self.home.policy).for_sums())
+
+
+def weight_of(num_examples: int, examples_per_weight: int) -> int:
+    """What an update weighs in a weighted sum: whole units of so many examples, rounded up, 1024 at most."""
+    return min(MAX_WEIGHT, -(-num_examples // examples_per_weight))

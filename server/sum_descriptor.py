@@ -8,7 +8,7 @@ from ..layout import Layout
 from ..plan import Plan
 from ..privacy.secagg.descriptor import Mode, SessionDescriptor
 from ..privacy.secagg.prg import Ring, Suite
-from ..privacy.secagg.quantise import MAX_STEPS, MAX_WEIGHT, largest_coordinate, smallest_ring
+from ..privacy.secagg.quantise import finest_scale, smallest_ring
 from ..privacy.secagg.roster import Roster
 from ..privacy.secagg.thresholds import ring_degree, share_threshold
 from ..protos.config_digest import config_sha256
@@ -75,14 +75,3 @@ def describe(
 def weighs_examples(plan: Plan) -> bool:
     """Whether the sum is weighted by numbers of examples, which it then hides as well."""
     return plan.aggregator.name == "mean" and plan.aggregator.weighting != "uniform"
-
-
-def finest_scale(num_sites: int, clip_norm: float, *, weighted: bool) -> float:
-    """The largest power of two of steps per unit with which a sum of so many sites fits 32-bit words."""
-    room = Ring.W32.largest / num_sites / (MAX_WEIGHT if weighted else 1)
-    if room < 2:
-        return 1.0
-    scale = 2.0 ** min(40, math.floor(math.log2(room / clip_norm)))
-    while largest_coordinate(scale, clip_norm) > room:
-        scale /= 2
-    return min(scale, MAX_STEPS / clip_norm)

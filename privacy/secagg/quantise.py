@@ -52,6 +52,17 @@ def smallest_ring(num_sites: int, scale: float, clip_norm: float, *, weighted: b
     return next((ring for ring in Ring if fits(ring, num_sites, scale, clip_norm, weighted=weighted)), None)
 
 
+def finest_scale(num_sites: int, clip_norm: float, *, weighted: bool) -> float:
+    """The largest power of two of steps per unit, up to 2^40, with which a sum of so many sites fits 32-bit words."""
+    room = Ring.W32.largest // num_sites // (MAX_WEIGHT if weighted else 1)
+    scale = 2.0 ** min(
+        40, math.floor(math.log2(max(room, 2) / clip_norm)), math.floor(math.log2(MAX_STEPS / clip_norm))
+    )
+    while scale > 1 and largest_coordinate(scale, clip_norm) > room:
+        scale /= 2
+    return max(1.0, scale)
+
+
 def quantise(
     update_D: npt.NDArray[np.float32],
     *,

@@ -7,10 +7,21 @@ import pytest
 from foedus import __version__
 from foedus.client_sdk.loading import code_sha256
 from foedus.client_sdk.preview import preview
-from foedus.errors import ConfigError, InvalidUpdate
+from foedus.errors import ConfigError, InvalidUpdate, PolicyRefused
 from foedus.layout import layout_of
 from foedus.modelfile import Model, write_model
-from foedus.protos.messages import Evaluation, Heartbeat, Hello, Phase, Refusal, SiteMessage, UploadHeader, Work
+from foedus.privacy.secagg.signing import Signed
+from foedus.protos.messages import (
+    Evaluation,
+    Heartbeat,
+    Hello,
+    Phase,
+    Refusal,
+    SecureMessage,
+    SiteMessage,
+    UploadHeader,
+    Work,
+)
 from foedus.protos.wire import site_message_from_pb, site_message_to_pb, upload_header_from_pb, upload_header_to_pb
 
 TASK = """
@@ -55,7 +66,9 @@ def test_every_field_that_leaves_is_shown(home, tmp_path):
         "num_examples": 10,
         "num_steps": shown["upload"]["num_steps"],
         "metrics": {"loss": 0.5},
+        "masked": "",
     }
+    assert (shown["protection"], shown["secure"]) == ("none", [])
     assert shown["hello"]["version"] == __version__
     assert shown["hello"]["tasks"] == ({"name": "toy", "code_sha256": code_sha256("toy.py:toy", home)},)
     evaluation = shown["evaluation"]
@@ -68,10 +81,10 @@ def test_all_kinds_of_messages_are_shown_and_could_be_sent(home, tmp_path):
     """A kind of message or a field that is added later is missed here."""
     shown = preview(home, "toy", tmp_path / "out", model=None, plan=None)
     kinds = {"hello": Hello, "heartbeat": Heartbeat, "refusal": Refusal, "evaluation": Evaluation}
-    assert set(kinds.values()) == set(SiteMessage.__args__)
+    assert {*kinds.values(), SecureMessage} == set(SiteMessage.__args__)
     for key, kind in {**kinds, "upload": UploadHeader}.items():
         assert set(shown[key]) == {field.name for field in fields(kind)}, key
-    header = UploadHeader(**shown["upload"])
+    header = UploadHeader(**{**shown["upload"], "masked": b""})
     assert upload_header_from_pb(upload_header_to_pb(header)) == header
     work = Work("preview", 1, Phase.EVALUATE)
     evaluation = Evaluation(**{**shown["evaluation"], "work": work})
@@ -102,3 +115,33 @@ def test_what_could_not_be_sent_is_refused_here_too(home, tmp_path):
 def test_a_task_that_is_not_here(home, tmp_path):
     with pytest.raises(ConfigError, match="no task 'heart'"):
         preview(home, "heart", tmp_path / "out", model=None, plan=None)
+
+
+MASKED = PLAN.replace("count = 1", "count = 5").replace("rounds = 1", 'rounds = 1\nprotection = "masks"')
+
+
+def test_under_masks_what_is_shown_is_a_real_sum(home, tmp_path):
+    """With nothing of the update, its examples or its metrics in it; each message as it would be signed."""
+    plan = tmp_path / "plan.toml"
+    plan.write_text(MASKED)
+    (home / "policy.toml").write_text("")
+    shown = preview(home, "toy", tmp_path / "out", model=None, plan=plan)
+    assert [said["message"] for said in shown["secure"]] == ["keys", "shares", "masked", "ack", "unmask"]
+    upload, words = shown["upload"], (tmp_path / "out" / "update.bin").read_bytes()
+    assert (upload["num_examples"], upload["num_steps"], upload["metrics"]) == (0, 0, {})
+    assert len(words) == upload["num_bytes"] == 4 * (4 + 1)  # and the weight, which is masked as well
+    signed = Signed.from_bytes(bytes.fromhex(upload["masked"]))
+    assert signed.body == hashlib.sha256(words).digest()
+    again = preview(home, "toy", tmp_path / "out", model=None, plan=plan)
+    assert again["upload"]["sha256"] != upload["sha256"]
+
+
+def test_a_protection_that_the_policy_forbids_is_refused_here_too(home, tmp_path):
+    plan = tmp_path / "plan.toml"
+    plan.write_text(MASKED)
+    (home / "policy.toml").write_text('protections = ["none"]\n')
+    with pytest.raises(PolicyRefused, match="masks"):
+        preview(home, "toy", tmp_path / "out", model=None, plan=plan)
+    (home / "policy.toml").write_text("[secure]\nlargest_clip_norm = 1.0\n")
+    with pytest.raises(PolicyRefused, match="clip norm 10"):
+        preview(home, "toy", tmp_path / "out", model=None, plan=plan)
