@@ -13,6 +13,7 @@ from .errors import EXIT_BUG, FoedusError
 NOUNS = {
     "server": ("foedus.server.cli:server", "Run the aggregation server and admit sites."),
     "site": ("foedus.client_sdk.cli:site", "Join a federation and take part in its runs."),
+    "roster": ("foedus.server.roster_cli:roster", "Say which sites may take part in secure sums (operators)."),
     "task": ("foedus.client_sdk.task_cli:task", "Try a task: its initial model, its code's digest."),
     "run": ("foedus.server.run_cli:run", "Submit and follow training runs (operators)."),
     "demo": ("foedus.examples.cli:demo", "Watch a whole federation at work on this machine."),

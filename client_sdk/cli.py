@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..clock import SystemClock
 from ..errors import EXIT_FAILED, ConfigError
 from ..output import emit, json_option, moment
+
+if TYPE_CHECKING:
+    from .home import SiteHome
 
 MAX_PATH = 255
 
@@ -68,6 +71,7 @@ def join(invitation: str, entries: tuple[str, ...], parameters: tuple[str, ...],
     if identity.role == "site":
         allowed = ", ".join(tasks) or "no task yet: add one to site.toml and policy.toml"
         click.echo(f"allowed by {home / 'policy.toml'}: {allowed}")
+        click.echo(_secure_sums(SiteHome(home)))
         click.echo(f"Next: foedus site up --home {home}")
 
 
@@ -126,7 +130,7 @@ def preview(task: str, folder: Path, model: Path | None, plan: Path | None, home
 @home_option
 @json_option
 def status(home: Path, as_json: bool) -> None:
-    """What the running client last said of itself, and how long the certificate lasts."""
+    """What the running client last said of itself, how long the certificate lasts, and its keys for secure sums."""
     import time
 
     from ..privacy.certificates import expires
@@ -140,6 +144,7 @@ def status(home: Path, as_json: bool) -> None:
         data = {"running": False, "connected": False, "unix_seconds": 0.0}
     data["running"] = data["running"] and time.time() - data["unix_seconds"] < 10
     data["certificate_expires"] = ends
+    data["signing_key_id"], data["roster_key"] = signing = _signing(place)
     lines = [
         f"running: {'yes' if data['running'] else 'no'}, last heard {moment(data['unix_seconds'])}",
         f"connected: {'yes' if data['running'] and data['connected'] else 'no'}",
@@ -147,6 +152,8 @@ def status(home: Path, as_json: bool) -> None:
         f"updates not delivered: {data.get('waiting_updates', 0)}",
         f"last left out by the server: {data.get('last_rejected') or 'never, since it was started'}",
         f"certificate until: {moment(ends)}",
+        f"signing key: {signing[0] or 'none'}",
+        f"roster key: {signing[1] or 'none pinned, so this site takes no part in secure sums'}",
     ]
     emit(data, "\n".join(lines), as_json=as_json)
 
@@ -155,7 +162,7 @@ def status(home: Path, as_json: bool) -> None:
 @home_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def leave(home: Path, yes: bool) -> None:
-    """Leave: delete key, certificate, models and updates from this home; settings and policy stay."""
+    """Leave: delete keys, certificate, models and updates from this home; settings and policy stay."""
     from .leave import leave as remove
     from .leave import to_remove
 
@@ -184,6 +191,21 @@ def _absolute(entry: str) -> str:
     """Files are found from where the command is typed; the configuration needs them absolute."""
     source, _, attribute = entry.partition(":")
     return f"{Path(source).resolve()}:{attribute}" if source.endswith(".py") else entry
+
+
+def _signing(home: SiteHome) -> tuple[str, str]:
+    """The id under which the site signs and the pinned roster key, both in hex; "" for what there is not."""
+    from ..privacy.secagg.signing import site_id
+
+    signer, roster_key = home.signer(), home.pinned_roster_key()
+    return site_id(signer.public_key().public_bytes_raw()).hex() if signer else "", (roster_key or b"").hex()
+
+
+def _secure_sums(home: SiteHome) -> str:
+    id, roster_key = _signing(home)
+    if not roster_key:
+        return "this site takes no part in secure sums: the invitation names no roster key"
+    return f"in secure sums it signs as {id}; tell the operator by telephone, who compares it"
 
 
 def _pending(name: str, key_sha256: str) -> None:

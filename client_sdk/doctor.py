@@ -19,6 +19,7 @@ from ..configuration import load
 from ..errors import ConnectionFailed, FoedusError, ServerUnreachable
 from ..modelfile import model_bytes
 from ..privacy.certificates import certifies, expires, read_identity, starts, verify_issued
+from ..privacy.secagg.signing import site_id
 from ..protos.address import split_address
 from ..protos.status import TIME_KEY
 from .calls import calling
@@ -63,7 +64,7 @@ async def examine(home: SiteHome, clock: Clock) -> list[Finding]:
         credentials = home.credentials()
     except FoedusError as error:
         return [*findings, _bad("certificate", error)]
-    findings += [check_key(home.key), check_certificate(credentials, clock.now())]
+    findings += [check_key(home.key), check_certificate(credentials, clock.now()), check_signing(home)]
     if not any(os.environ.get(name) for name in PROXIES):
         findings.append(await check_port(config.server))
     server, skew = await check_server(config.server, credentials, clock)
@@ -143,6 +144,28 @@ def check_key(path: Path) -> Finding:
         return Finding("key", False, f"{path}: {error.strerror}", "join again with a new invitation")
     private = not mode & 0o077
     return Finding("key", private, f"mode {mode:04o}", "" if private else f"chmod 600 {path}")
+
+
+def check_signing(home: SiteHome) -> Finding:
+    """Whether this site can take part in secure sums; that it cannot is well, unless the operator's key is pinned."""
+    name = "secure sums"
+    try:
+        signer, roster_key = home.signer(), home.pinned_roster_key()
+    except FoedusError as error:
+        return _bad(name, error, "put the file back from a backup, or leave and join again with a new invitation")
+    if signer is None:
+        detail = f"none for this site: it has no {home.signing_key.name}"
+        mend = "put the file back from a backup, or join again with a new invitation"
+        return Finding(name, roster_key is None, detail, "" if roster_key is None else mend)
+    private = check_key(home.signing_key)
+    if not private.ok:
+        return Finding(name, False, f"signing key: {private.detail}", private.mend)
+    signs = f"this site signs as {site_id(signer.public_key().public_bytes_raw()).hex()}"
+    if roster_key is None:
+        return Finding(
+            name, True, f"none for this site: no roster key is pinned, so it can tell no site's key; {signs}"
+        )
+    return Finding(name, True, f"{signs}, rosters are signed by {roster_key.hex()}")
 
 
 def check_certificate(credentials: Credentials, now: float) -> Finding:

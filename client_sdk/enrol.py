@@ -1,8 +1,8 @@
 """Joining a federation, and staying in it.
 
-The key is made here and never leaves the home. The server is authenticated by the authority in
+The keys are made here and never leave the home. The server is authenticated by the authority in
 the invitation before anything is said to it. Every step may be repeated: after a crash, joining
-again with the same invitation continues with the same key.
+again with the same invitation continues with the same keys.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from ..privacy.certificates import (
     verify_issued,
 )
 from ..privacy.identity import Identity
+from ..privacy.signing_keys import new_signing_key_pem, read_signing_key
 from ..protos.channel import secure_channel
 from ..protos.invitation import Invitation
 from ..protos.v1 import enrolment_pb2, enrolment_pb2_grpc
@@ -90,7 +91,8 @@ async def join(
     if not home.authority.exists():
         write(home.authority, invitation.authority_pem)
 
-    certificate = await _certificate(invitation, key, clock, pending, sleep, connect)
+    signing_key = _signing_key(invitation, home)
+    certificate = await _certificate(invitation, key, signing_key, clock, pending, sleep, connect)
     identity = _accepted(certificate, invitation.authority_pem, key)
     if (identity.role, identity.name) != (invitation.role, invitation.name):
         raise PeerUntrusted(
@@ -140,6 +142,12 @@ def _require_home_of(invitation: Invitation, home: SiteHome, tasks: Mapping[str,
     )
     if home.authority.exists() and home.authority.read_bytes() != invitation.authority_pem:
         raise other
+    pinned = home.pinned_roster_key()
+    if pinned and invitation.roster_key and pinned != invitation.roster_key:
+        raise ConfigError(
+            f"the invitation names the roster key {invitation.roster_key.hex()}, {home.path} has pinned {pinned.hex()}",
+            hint="ask the operator by telephone which is right; a site changes its roster key by leaving and joining",
+        )
     if home.certificate.exists():
         identity = read_identity(home.certificate.read_bytes())
         if (identity.role, identity.name) != (invitation.role, invitation.name):
@@ -156,16 +164,31 @@ def _require_home_of(invitation: Invitation, home: SiteHome, tasks: Mapping[str,
             )
 
 
+def _signing_key(invitation: Invitation, home: SiteHome) -> bytes:
+    """The public half of the key with which this site signs; with it, the roster key of the invitation is pinned."""
+    if invitation.role != "site":
+        return b""
+    if not home.signing_key.exists():
+        write_private(home.signing_key, new_signing_key_pem())
+    if invitation.roster_key and not home.roster_key.exists():
+        write(home.roster_key, f"{invitation.roster_key.hex()}\n")
+    key = read_signing_key(home.signing_key.read_bytes(), str(home.signing_key))
+    return key.public_key().public_bytes_raw()
+
+
 async def _certificate(
     invitation: Invitation,
     key: bytes,
+    signing_key: bytes,
     clock: Clock,
     pending: Callable[[str], None],
     sleep: Callable[[float], Awaitable[None]],
     connect: Connect,
 ) -> bytes:
     request = enrolment_pb2.JoinRequest(
-        secret=invitation.secret, request_pem=new_request(key, invitation.name).decode()
+        secret=invitation.secret,
+        request_pem=new_request(key, invitation.name).decode(),
+        signing_key=signing_key,
     )
     waiting = False
     while True:

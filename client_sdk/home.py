@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ..errors import ConfigError
 from ..files import private_folder
+from ..privacy.signing_keys import public_key, read_signing_key
 from ..protos.channel import secure_channel
 
 
@@ -42,6 +44,16 @@ class SiteHome:
         return self.path / "key.pem"
 
     @property
+    def signing_key(self) -> Path:
+        """The Ed25519 key with which this site signs in secure sums; it never leaves this folder either."""
+        return self.path / "signing.pem"
+
+    @property
+    def roster_key(self) -> Path:
+        """The key that signs rosters, in hex: pinned when joining, never changed afterwards."""
+        return self.path / "roster-key.pub"
+
+    @property
     def certificate(self) -> Path:
         """The certificate, renewed in place."""
         return self.path / "certificate.pem"
@@ -70,6 +82,11 @@ class SiteHome:
     def outbox(self) -> Path:
         """Updates on their way to the server."""
         return self.path / "outbox"
+
+    @property
+    def sums(self) -> Path:
+        """What was said in secure sums."""
+        return self.path / "sums"
 
     @property
     def models(self) -> Path:
@@ -102,6 +119,26 @@ class SiteHome:
             ConfigError: this home has not been enrolled, or a file cannot be read.
         """
         return Credentials(self._read(self.authority), self._read(self.certificate), self._read(self.key))
+
+    def signer(self) -> Ed25519PrivateKey | None:
+        """The key with which this site signs; None in a home that has joined without one.
+
+        Raises:
+            ConfigError: the file cannot be read, or holds no such key.
+        """
+        if not self.signing_key.exists():
+            return None
+        return read_signing_key(self._read(self.signing_key), str(self.signing_key))
+
+    def pinned_roster_key(self) -> bytes | None:
+        """The Ed25519 key, 32 bytes, that signs rosters; None if the invitation named none.
+
+        Raises:
+            ConfigError: the file cannot be read, or holds no such key.
+        """
+        if not self.roster_key.exists():
+            return None
+        return public_key(self._read(self.roster_key).decode(errors="replace").strip(), str(self.roster_key))
 
     def _read(self, path: Path) -> bytes:
         try:

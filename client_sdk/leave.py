@@ -10,14 +10,15 @@ from .home import SiteHome
 
 
 def to_remove(folder: Path) -> list[Path]:
-    """What leaving deletes: key, certificate, and everything received or made in runs."""
+    """What leaving deletes: keys, certificate, and everything received or made in runs."""
     home = SiteHome(folder)
-    candidates = (home.key, home.certificate, home.authority, home.outbox, home.models, home.checkpoints, home.status)
+    keys = (home.key, home.signing_key, home.certificate, home.authority, home.roster_key)
+    candidates = (*keys, home.outbox, home.models, home.checkpoints, home.status)
     return [path for path in candidates if path.exists()]
 
 
 def leave(folder: Path) -> None:
-    """Delete it, the key first.
+    """Delete it, the keys first.
 
     Raises:
         StoreError: something could not be deleted.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import zlib
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,6 +21,7 @@ PREFIX: Final = "foedus1."
 MAX_TEXT_LENGTH: Final = 8 * 1024
 MAX_JSON_BYTES: Final = 32 * 1024
 LAST_MOMENT: Final = 1e11  # in Unix seconds, past any calendar
+_ROSTER_KEY: Final = re.compile("([0-9a-f]{64})?")
 _HINT = "copy the whole line that 'foedus server invite' printed, or ask the operator for a new one"
 
 
@@ -34,6 +36,8 @@ class Invitation:
         authority_pem: the certificate of the federation's authority.
         secret: the one-time token; never printed.
         expires: when it lapses, in Unix seconds.
+        roster_key: the Ed25519 key, 32 bytes, with which the operator signs rosters; empty if it has none. The
+            operator's machine puts it in, never the server.
     """
 
     address: str
@@ -42,6 +46,7 @@ class Invitation:
     authority_pem: bytes
     secret: str = field(repr=False)
     expires: float
+    roster_key: bytes = b""
 
     def encode(self) -> str:
         """One line without spaces."""
@@ -52,6 +57,7 @@ class Invitation:
             "authority": self.authority_pem.decode("ascii"),
             "secret": self.secret,
             "expires": self.expires,
+            **({"roster_key": self.roster_key.hex()} if self.roster_key else {}),
         }
         packed = zlib.compress(json.dumps(values, separators=(",", ":")).encode(), 9)
         return PREFIX + base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
@@ -79,6 +85,7 @@ class Invitation:
             values["authority"].encode("ascii"),
             values["secret"],
             values["expires"],
+            bytes.fromhex(values["roster_key"]),
         )
 
 
@@ -94,7 +101,10 @@ def _unpack(text: str) -> dict[str, Any]:
     if not inflater.eof or inflater.unused_data or not isinstance(values, dict):
         raise damaged
     texts = ("address", "name", "role", "authority", "secret")
-    if set(values) != {*texts, "expires"}:
+    values.setdefault("roster_key", "")
+    if set(values) != {*texts, "expires", "roster_key"}:
+        raise damaged
+    if not isinstance(values["roster_key"], str) or not _ROSTER_KEY.fullmatch(values["roster_key"]):
         raise damaged
     if not all(isinstance(values[key], str) and values[key].isascii() for key in texts):
         raise damaged

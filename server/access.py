@@ -45,6 +45,8 @@ _SERVICES: dict[str, dict[str, frozenset[Role]]] = {
             "Invite",
             "ListSites",
             "ChangeSite",
+            "ShowRoster",
+            "PublishRoster",
             "Status",
             "Drain",
         ),

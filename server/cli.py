@@ -115,20 +115,34 @@ def drain(operator: Path, as_json: bool) -> None:
 @click.option("--expires", default="24h", show_default=True, help="How long the invitation can be used: 30m, 24h, 7d.")
 @click.option("--approved", is_flag=True, help="Admit the site at once, without a further 'approve'.")
 @click.option("--as-operator", is_flag=True, help="Invite an operator instead of a site.")
+@click.option(
+    "--roster-key",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="FOEDUS_ROSTER_KEY",
+    help="The roster key that the site is to pin; default: roster.key in the operator's folder, if there is one.",
+)
 @operator_option
 @json_option
-def invite(name: str, expires: str, approved: bool, as_operator: bool, operator: Path, as_json: bool) -> None:
+def invite(
+    name: str, expires: str, approved: bool, as_operator: bool, roster_key: Path | None, operator: Path, as_json: bool
+) -> None:
     """Print a one-time invitation for NAME; hand it over on a private way."""
     from ..protos.v1 import operations_pb2
+    from .credentials import OperatorHome
+    from .operator import invite as make
+    from .roster_key import public_roster_key
 
     request = operations_pb2.InviteRequest(
         name=name, role="operator" if as_operator else "site", lifetime_seconds=_seconds(expires), approved=approved
     )
-    reply = ask_server(operator, lambda stub: stub.Invite(request))
-    data = {"name": name, "invitation": reply.invitation, "expires": reply.expires_unix_seconds}
-    emit(data, reply.invitation, as_json=as_json)
+    public = b"" if as_operator else public_roster_key(roster_key, OperatorHome(operator))
+    invitation, ends = ask_server(operator, lambda stub: make(stub, request, public))
+    data = {"name": name, "invitation": invitation.encode(), "expires": ends, "roster_key": public.hex()}
+    emit(data, invitation.encode(), as_json=as_json)
     command = "foedus site join INVITATION" + (" --home OPERATOR" if as_operator else " --task FILE.py:TASK")
-    click.echo(f"valid once, until {moment(reply.expires_unix_seconds)}; {name} runs: {command}", err=True)
+    click.echo(f"valid once, until {moment(ends)}; {name} runs: {command}", err=True)
+    if not as_operator and not public:
+        click.echo(f"there is no roster key, so {name} will take part in no secure sum: foedus roster key", err=True)
 
 
 @server.command("operator")
@@ -244,6 +258,8 @@ def ask_server(operator: Path, question: Callable[[Any], Any]) -> Any:
 
 
 def _site(site: Any) -> dict[str, Any]:
+    from ..privacy.secagg.signing import site_id
+
     return {
         "name": site.name,
         "role": site.role,
@@ -259,6 +275,7 @@ def _site(site: Any) -> dict[str, Any]:
         "working_on": site.working_on,
         "rejection_rate": site.rejection_rate,
         "rounds_judged": site.rounds_judged,
+        "signing_key_id": site_id(site.signing_key).hex() if site.signing_key else "",
     }
 
 

@@ -40,6 +40,11 @@ class OperatorHome:
         """One line: where the server is."""
         return self.folder / "address"
 
+    @property
+    def roster_key(self) -> Path:
+        """The operator's Ed25519 key that signs rosters, unless it is kept elsewhere."""
+        return self.folder / "roster.key"
+
     def write(self, *, address: str, authority_pem: bytes, key_pem: bytes, certificate_pem: bytes) -> None:
         """Write all four."""
         private_folder(self.folder)

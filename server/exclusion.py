@@ -6,7 +6,7 @@ from ..errors import NotApproved
 from .assignments import unanswered
 from .federation import Federation
 from .history import Verdict
-from .registry import Member
+from .members import Member
 
 
 def cut_off(fed: Federation, member: Member) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from .federation import Federation
-from .registry import MemberState
+from .members import MemberState
 
 READ_SECONDS = 2.0
 

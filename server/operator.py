@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from ..modelfile import ModelFile
 from ..plan import Plan
 from ..privacy.certificates import new_request, renew_at
 from ..protos.channel import CHUNK_BYTES
+from ..protos.invitation import Invitation
 from ..protos.status import from_rpc_error
 from ..protos.v1 import common_pb2, enrolment_pb2, enrolment_pb2_grpc, operations_pb2, operations_pb2_grpc
 from .credentials import OperatorHome
@@ -51,6 +53,17 @@ def ask(folder: Path, question: Callable[[operations_pb2_grpc.OperationsStub], A
             return await question(stub)
 
     return asyncio.run(asking())
+
+
+async def invite(
+    stub: operations_pb2_grpc.OperationsStub, request: operations_pb2.InviteRequest, roster_key: bytes = b""
+) -> tuple[Invitation, float]:
+    """An invitation, and when it expires; it names this operator's roster key, whatever the server put there."""
+    reply = await stub.Invite(request)
+    invitation = Invitation.decode(reply.invitation)
+    if request.role != "site":
+        roster_key = b""
+    return replace(invitation, roster_key=roster_key), reply.expires_unix_seconds
 
 
 def read_plan(path: Path) -> tuple[Plan, Path]:

@@ -9,38 +9,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from ..clock import Clock
 from ..errors import AccessDenied, NotApproved, NotFound, RunStateError, TokenRefused
 from ..privacy.identity import Identity, Role
 from ..privacy.secrets import Secret, matches, new_token, token_hash
 from .journal import append_event
+from .members import Member, MemberState, member_of
+from .signing_keys import active_keys, require_own, signer
 from .store import Store
-
-
-class MemberState(StrEnum):
-    """Where a member stands."""
-
-    INVITED = "invited"
-    PENDING = "pending"
-    ACTIVE = "active"
-    SUSPENDED = "suspended"
-    REVOKED = "revoked"
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A site or an operator. ``key_sha256`` is what people compare by telephone."""
-
-    name: str
-    role: Role
-    state: MemberState
-    request_pem: str
-    key_sha256: str
-    origin: str
-    certificate_expires: float | None
-    last_seen: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +51,7 @@ class Registry:
     def members(self) -> list[Member]:
         """Every member, and every open invitation as a member in state invited."""
         rows = self._store.query("SELECT * FROM members ORDER BY role DESC, name")
-        known = [_member(row) for row in rows]
+        known = [member_of(row) for row in rows]
         names = {(member.role, member.name) for member in known}
         invited = self._store.query(
             "SELECT * FROM invitations WHERE key_sha256 IS NULL AND expires > ? ORDER BY name", self._clock.now()
@@ -95,13 +72,25 @@ class Registry:
             rows = self._store.query("SELECT * FROM members WHERE role = ? AND name = ?", role, name)
             if not rows:
                 raise NotFound(f"there is no {role} {name!r}", hint="'foedus server sites ls' lists them")
-            found = self._known[role, name] = _member(rows[0])
+            found = self._known[role, name] = member_of(rows[0])
         return found
 
     def active_sites(self) -> set[str]:
         """The names of the sites that may take part."""
         rows = self._store.query("SELECT name FROM members WHERE role = 'site' AND state = 'active'")
         return {row["name"] for row in rows}
+
+    def signing_keys(self) -> Mapping[str, bytes]:
+        """The Ed25519 key of each active site that has one, by name."""
+        return active_keys(self._store)
+
+    def site_of(self, id: bytes) -> str:
+        """The name of the site, active or not, that signs under an id.
+
+        Raises:
+            NotFound: no site does.
+        """
+        return signer(self._store, id)
 
     def invite(self, name: str, role: Role, *, lifetime_seconds: float, approved: bool) -> tuple[Secret, float]:
         """Make a one-time secret for a name; the secret, and when it expires.
@@ -129,18 +118,24 @@ class Registry:
             self._event(db, f"{role}_invited", name=name, approved=approved, expires=expires)
         return secret, expires
 
-    def redeem(self, secret: Secret, *, request_pem: str, key_sha256: str, origin: str) -> Member:
-        """Use an invitation with a key. With the same key it may be used again, to fetch the decision.
+    def redeem(
+        self, secret: Secret, *, request_pem: str, key_sha256: str, origin: str, signing_key: bytes = b""
+    ) -> Member:
+        """Use an invitation with a key. With the same keys it may be used again, to fetch the decision.
+
+        A member that joined without a signing key may bring one when it asks again; none is ever replaced.
 
         Once it has expired it fetches no more than the first certificate, should the approval come
         so late: whoever finds it afterwards together with an old key gets nothing for it.
 
         Raises:
             TokenRefused: unknown, expired, or already used with another key.
+            EnrolmentError: the signing key cannot be used (``signing_keys.require_own``).
             NotApproved: the member has been suspended or revoked meanwhile.
         """
         found = self._find_invitation(secret)
         name, role = found["name"], found["role"]
+        require_own(self._store, signing_key, role, name)
         if found["key_sha256"] is None:
             if found["expires"] <= self._clock.now():
                 raise TokenRefused(f"the invitation of {name!r} has expired", hint="ask the operator for a new one")
@@ -150,11 +145,12 @@ class Registry:
                     "UPDATE invitations SET key_sha256 = ? WHERE secret_sha256 = ?", (key_sha256, token_hash(secret))
                 )
                 db.execute(
-                    "INSERT OR REPLACE INTO members (name, role, state, request_pem, key_sha256, origin) "
-                    "VALUES (?, ?, ?, ?, ?, ?)",
-                    (name, role, state, request_pem, key_sha256, origin),
+                    "INSERT OR REPLACE INTO members (name, role, state, request_pem, key_sha256, origin, signing_key) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (name, role, state, request_pem, key_sha256, origin, signing_key or None),
                 )
-                self._event(db, f"{role}_joined", name=name, key=key_sha256, origin=origin, state=state)
+                signs = {"signing_key": signing_key.hex()} if signing_key else {}
+                self._event(db, f"{role}_joined", name=name, key=key_sha256, origin=origin, state=state, **signs)
         elif found["key_sha256"] != key_sha256:
             raise TokenRefused(
                 f"the invitation of {name!r} was already used with another key",
@@ -170,7 +166,7 @@ class Registry:
                 f"the invitation of {name!r} has expired, and its certificate was issued",
                 hint="the certificate is in the home folder that joined; if it is lost, ask for a new invitation",
             )
-        return member
+        return self._with_signing_key(member, signing_key)
 
     def standing(self, site: str) -> Standing:
         """A site's standing; that of a site which no round has judged is 0 of 0."""
@@ -256,6 +252,22 @@ class Registry:
             db.execute("UPDATE members SET last_seen = ? WHERE role = 'site' AND name = ?", (when, name))
         self._known.clear()
 
+    def _with_signing_key(self, member: Member, signing_key: bytes) -> Member:
+        if signing_key in (b"", member.signing_key):
+            return member
+        if member.signing_key:
+            raise TokenRefused(
+                f"the invitation of {member.name!r} was already used with another signing key",
+                hint="put back the signing.pem with which this home joined, or ask for a new invitation",
+            )
+        with self._store.transaction(f"noting the signing key of {member.name}") as db:
+            db.execute(
+                "UPDATE members SET signing_key = ? WHERE role = ? AND name = ?",
+                (signing_key, member.role, member.name),
+            )
+            self._event(db, f"{member.role}_signs", name=member.name, signing_key=signing_key.hex())
+        return self.member(member.role, member.name)
+
     def _find_invitation(self, secret: Secret) -> sqlite3.Row:
         # Every stored hash is compared, each in constant time: how long this takes says nothing
         # about which one came near.
@@ -278,17 +290,4 @@ def judge_sites(db: sqlite3.Connection, rejected: Mapping[str, bool], memory: fl
         "UPDATE members SET rejection_rate = ? * rejection_rate + ?, rounds_judged = rounds_judged + 1 "
         "WHERE role = 'site' AND name = ?",
         [(memory, (1 - memory) * against, site) for site, against in rejected.items()],
-    )
-
-
-def _member(row: sqlite3.Row) -> Member:
-    return Member(
-        name=row["name"],
-        role=row["role"],
-        state=MemberState(row["state"]),
-        request_pem=row["request_pem"],
-        key_sha256=row["key_sha256"],
-        origin=row["origin"],
-        certificate_expires=row["certificate_expires"],
-        last_seen=row["last_seen"],
     )

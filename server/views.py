@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ..privacy.secagg.roster import Roster
 from ..protos.messages import Phase
 from ..protos.v1 import operations_pb2
 from ..protos.wire import PHASES
 from .federation import Federation
 from .feed import Happening
 from .history import Participation, Round, Run, RunState
-from .registry import Member, Standing
+from .members import Member
+from .registry import Standing
 
 # Of one message: with metrics and reasons of the greatest size they are half of what a message may hold.
 MAX_PARTICIPATIONS = 100
@@ -71,6 +73,7 @@ def member(fed: Federation, record: Member) -> operations_pb2.Site:
         connected=session is not None,
         rejection_rate=standing.rejection_rate,
         rounds_judged=standing.rounds_judged,
+        signing_key=record.signing_key,
     )
     if session is not None:
         message.last_seen_unix_seconds = session.last_seen
@@ -79,6 +82,11 @@ def member(fed: Federation, record: Member) -> operations_pb2.Site:
         message.clock_skew_seconds = session.hello.unix_seconds - session.since
         message.working_on = str(session.working_on) if session.working_on else ""
     return message
+
+
+def roster(record: Roster) -> operations_pb2.Roster:
+    """A roster, as it was signed."""
+    return operations_pb2.Roster(version=record.version, signed=record.to_bytes())
 
 
 def _round(round: Round, parts: Iterable[Participation]) -> operations_pb2.Round:

@@ -27,11 +27,13 @@ from ..clock import SystemClock
 from ..errors import ConnectionFailed, FoedusError, RoundFailed
 from ..modelfile import Model, write_model
 from ..plan import Plan
-from ..protos.invitation import Invitation
-from ..protos.v1 import operations_pb2
+from ..protos.v1 import operations_pb2, operations_pb2_grpc
 from ..server.config import ServerHome
+from ..server.credentials import OperatorHome
 from ..server.init import initialise
-from ..server.operator import ask, fetch, show, submit
+from ..server.operator import ask, fetch, invite, show, submit
+from ..server.roster_key import make_roster_key, read_roster_key
+from ..server.roster_signing import draft, publish
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -63,6 +65,7 @@ class LocalFederation:
         home = initialise(
             self.folder / "server", federation=self.name, address=address, listen=address, clock=SystemClock()
         )
+        make_roster_key(self.roster_key)
         settings = {"web": f"127.0.0.1:{self.web_port}", **self.settings}
         with home.config.open("a") as file:
             file.writelines(f"{key} = {_toml(value)}\n" for key, value in settings.items())
@@ -86,6 +89,11 @@ class LocalFederation:
         """The folder with the operator's credentials."""
         return ServerHome(self.folder / "server").operator
 
+    @property
+    def roster_key(self) -> Path:
+        """The operator's key that signs rosters, outside the server's home."""
+        return self.folder / "roster.key"
+
     def start_server(self, command: list[str] | None = None) -> None:
         """Start the server and wait until it answers.
 
@@ -105,12 +113,25 @@ class LocalFederation:
     def add_site(self, site: str, entry: str, parameters: Mapping[str, Any] | None = None) -> SiteHome:
         """Invite and enrol a site whose home is ``folder/site``, with one task that its policy allows."""
         request = operations_pb2.InviteRequest(name=site, role="site", lifetime_seconds=3600, approved=True)
-        reply = ask(self.operator, lambda stub: stub.Invite(request))
+        roster_key = read_roster_key(self.roster_key).public_key().public_bytes_raw()
+        invitation, _ = ask(self.operator, lambda stub: invite(stub, request, roster_key))
         home = SiteHome(self.folder / site)
         task = TaskEntry(entry=entry, parameters=dict(parameters or {}))
         name = self._task_name(task, home)
-        asyncio.run(join(Invitation.decode(reply.invitation), home, clock=SystemClock(), tasks={name: task}))
+        asyncio.run(join(invitation, home, clock=SystemClock(), tasks={name: task}))
         return home
+
+    def sign_roster(self) -> int:
+        """Sign the keys of the sites added so far, as an operator who has compared them all; the roster's version."""
+        key, home = read_roster_key(self.roster_key), OperatorHome(self.operator)
+
+        async def signing(stub: operations_pb2_grpc.OperationsStub) -> int:
+            drawn = await draft(stub, home, key.public_key().public_bytes_raw())
+            if not drawn.changes:
+                return drawn.version - 1
+            return (await publish(stub, drawn, key)).version
+
+        return ask(self.operator, signing)
 
     def start_site(self, site: str) -> None:
         """Start a site that was added."""

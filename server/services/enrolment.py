@@ -9,7 +9,7 @@ from ...protos.v1 import enrolment_pb2, enrolment_pb2_grpc
 from ..access import Context, caller
 from ..authority import Authority
 from ..federation import Federation
-from ..registry import MemberState
+from ..members import MemberState
 
 MAX_SECRET_LENGTH = 256
 
@@ -29,6 +29,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             request_pem=request.request_pem,
             key_sha256=request_key_sha256(request_pem),
             origin=caller.get().origin,
+            signing_key=request.signing_key,
         )
         if member.state is not MemberState.ACTIVE:
             return enrolment_pb2.JoinReply()

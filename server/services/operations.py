@@ -38,7 +38,7 @@ from ..exclusion import cut_off
 from ..federation import Federation
 from ..history import Run, RunState
 from ..judging import require_coherent
-from ..registry import MemberState
+from ..members import MemberState
 from ..runs import Runs
 from .transfer import chunks, next_in_time
 
@@ -238,6 +238,19 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         if member.state is MemberState.REVOKED:
             fed.metrics.site_gone(member.name)
         return views.member(fed, member)
+
+    # The roster
+
+    async def ShowRoster(self, request: operations_pb2.ShowRosterRequest, context: Context) -> operations_pb2.Roster:
+        """The newest roster; version 0 and no bytes where there is none."""
+        roster = self._fed.rosters.latest()
+        return views.roster(roster) if roster else operations_pb2.Roster()
+
+    async def PublishRoster(self, request: operations_pb2.Roster, context: Context) -> operations_pb2.Roster:
+        """Take a signed roster as the newest; the version is read from what was signed."""
+        roster = self._fed.rosters.publish(request.signed)
+        self._fed.feed.publish("roster_published", detail=f"version {roster.version}")
+        return views.roster(roster)
 
     # The server
 

@@ -26,6 +26,7 @@ class Federation(enrolment_pb2_grpc.EnrolmentServicer):
         self.secret = "the-one-time-secret"
         self.bound = None  # the key the secret was used with
         self.asked = []  # (role of the caller's certificate, whether the federation issued it)
+        self.signing_keys = []  # as each question brought it
         self.revoked = False
         self.certify_as = ("site", "berlin")
         self.serving = True
@@ -43,6 +44,7 @@ class Federation(enrolment_pb2_grpc.EnrolmentServicer):
         if request.secret != self.secret or self.bound not in (None, key):
             await self._fail(context, TokenRefused("the invitation was used with another key", hint="ask again"))
         self.bound = key
+        self.signing_keys.append(request.signing_key)
         if self.revoked:
             await self._fail(context, NotApproved("site 'berlin' is revoked"))
         if len(self.asked) <= self.approve_after:

@@ -7,6 +7,7 @@ from foedus.client_sdk.enrol import join
 from foedus.client_sdk.home import Credentials, SiteHome
 from foedus.client_sdk.policy import Policy
 from foedus.clock import ManualClock, SystemClock
+from foedus.privacy.secagg.signing import site_id
 
 DAY = 86_400.0
 TASK = """
@@ -64,7 +65,8 @@ async def test_a_well_site_has_nothing_to_mend(federation, home):
     assert all(not finding.mend for finding in findings)
     named = by_name(findings)
     assert set(named) == {
-        "configuration", "task heart", "policy", "kernel", "disk", "key", "certificate", "clock", "network", "server"
+        "configuration", "task heart", "policy", "kernel", "disk", "key", "certificate", "secure sums", "clock",
+        "network", "server"
     }  # fmt: skip
     assert "20 trainable values" in named["task heart"].detail
     assert "3 examples" in named["task heart"].detail
@@ -154,6 +156,34 @@ def test_a_key_is_its_owners_alone(tmp_path, mode, ok):
     finding = doctor.check_key(key)
     assert (finding.ok, bool(finding.mend)) == (ok, not ok)
     assert not doctor.check_key(tmp_path / "none.pem").ok
+
+
+async def test_secure_sums(federation, home):
+    """Without a roster key a site is well, and is told what that means; with one, all must be there and private."""
+    fed = federation()
+    empty = doctor.check_signing(home)
+    assert (empty.ok, empty.detail) == (True, "none for this site: it has no signing.pem")
+    async with fed.running() as address:
+        await enrolled(fed, home, address)
+        without = doctor.check_signing(home)
+        await join(fed.invitation(address, roster_key=bytes(32)), home, clock=SystemClock())
+    id = site_id(fed.signing_keys[0]).hex()
+    assert without.ok
+    assert "no roster key is pinned" in without.detail
+    assert id in without.detail
+    pinned = doctor.check_signing(home)
+    assert (pinned.ok, pinned.detail) == (True, f"this site signs as {id}, rosters are signed by {'00' * 32}")
+    home.signing_key.chmod(0o640)
+    readable = doctor.check_signing(home)
+    assert (readable.ok, readable.mend) == (False, f"chmod 600 {home.signing_key}")
+    home.signing_key.write_bytes(b"nonsense")
+    assert not doctor.check_signing(home).ok
+    home.signing_key.unlink()
+    gone = doctor.check_signing(home)
+    assert not gone.ok
+    assert gone.mend
+    home.roster_key.write_text("nonsense")
+    assert not doctor.check_signing(home).ok
 
 
 def test_disk_is_compared_exactly():

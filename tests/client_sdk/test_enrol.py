@@ -5,6 +5,7 @@ from foedus.client_sdk import enrol
 from foedus.client_sdk.config import SiteConfig, TaskEntry
 from foedus.client_sdk.enrol import join, renew
 from foedus.client_sdk.home import SiteHome
+from foedus.client_sdk.leave import leave
 from foedus.client_sdk.loading import code_sha256
 from foedus.client_sdk.policy import Policy
 from foedus.clock import SystemClock
@@ -15,6 +16,7 @@ from foedus.privacy.identity import Identity
 from foedus.protos.invitation import Invitation
 
 DAY = 86_400.0
+ROSTER_KEY = bytes(range(32))
 CLOCK = SystemClock()  # certificates are checked by TLS, which knows no other clock
 TASK = """
 class Heart:
@@ -110,6 +112,66 @@ async def test_an_operator_gets_an_address_instead_of_a_site(federation, home):
     assert identity.role == "operator"
     assert home.address.read_text() == f"{address}\n"
     assert not home.config.exists()
+    assert fed.signing_keys == [b""]  # operators take part in no sum
+    assert home.signer() is None
+
+
+async def test_a_site_makes_a_signing_key_and_tells_its_public_half(federation, home):
+    fed = federation()
+    async with fed.running() as address:
+        await join(fed.invitation(address), home, clock=CLOCK)
+        assert home.signing_key.stat().st_mode & 0o777 == 0o600
+        assert fed.signing_keys == [home.signer().public_key().public_bytes_raw()]
+        assert home.pinned_roster_key() is None
+        before = home.signing_key.read_bytes()
+        await join(fed.invitation(address), home, clock=CLOCK)
+        async with home.credentials().channel(address) as channel:
+            await renew(channel, home)
+    assert home.signing_key.read_bytes() == before
+    assert fed.signing_keys[0] == fed.signing_keys[1]
+    assert len(fed.signing_keys) == 2
+
+
+@pytest.mark.adversarial
+async def test_the_roster_key_is_pinned_once(federation, home):
+    fed = federation()
+    async with fed.running() as address:
+        await join(fed.invitation(address), home, clock=CLOCK)
+        await join(fed.invitation(address, roster_key=ROSTER_KEY), home, clock=CLOCK)
+        assert home.pinned_roster_key() == ROSTER_KEY
+        asked = len(fed.asked)
+        with pytest.raises(ConfigError, match=f"has pinned {ROSTER_KEY.hex()}"):
+            await join(fed.invitation(address, roster_key=bytes(32)), home, clock=CLOCK)
+        assert len(fed.asked) == asked
+        await join(fed.invitation(address), home, clock=CLOCK)  # an invitation without one takes nothing away
+        async with home.credentials().channel(address) as channel:
+            await renew(channel, home)
+    assert home.pinned_roster_key() == ROSTER_KEY
+
+
+async def test_leaving_takes_the_signing_key_and_the_pin_along(federation, home):
+    fed = federation()
+    async with fed.running() as address:
+        await join(fed.invitation(address, roster_key=ROSTER_KEY), home, clock=CLOCK)
+    leave(home.path)
+    assert not home.signing_key.exists()
+    assert not home.roster_key.exists()
+
+
+@pytest.mark.parametrize("content", ["", "ab" * 31, "AB" * 32, "zz" * 32, "ab" * 32 + "\nab", b"\xff" * 64])
+def test_a_pin_that_was_damaged_is_said_to_be(home, content):
+    home.path.mkdir()
+    home.roster_key.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ConfigError, match="is not an Ed25519 key"):
+        home.pinned_roster_key()
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", c.new_key_pem()])
+def test_a_signing_key_that_was_damaged_is_said_to_be(home, content):
+    home.path.mkdir()
+    home.signing_key.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"signing\.pem is not an"):
+        home.signer()
 
 
 def failing(real, count, fails_at, done):
@@ -126,7 +188,7 @@ def failing(real, count, fails_at, done):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("fails_at", range(5))  # key, authority, certificate, policy, configuration
+@pytest.mark.parametrize("fails_at", range(7))  # key, authority, signing key, pin, certificate, policy, configuration
 @pytest.mark.parametrize("done", [False, True])
 async def test_after_a_crash_at_any_write_joining_again_continues_with_the_same_key(
     federation, home, monkeypatch, fails_at, done
@@ -137,10 +199,12 @@ async def test_after_a_crash_at_any_write_joining_again_continues_with_the_same_
             for name in ("write", "write_private"):
                 crash.setattr(enrol, name, failing(getattr(enrol, name), count, fails_at, done))
             with pytest.raises(KeyboardInterrupt):
-                await join(fed.invitation(address), home, clock=CLOCK)
-        key = home.key.read_bytes() if home.key.exists() else None
-        await join(fed.invitation(address), home, clock=CLOCK)
-    assert key in (None, home.key.read_bytes())
+                await join(fed.invitation(address, roster_key=ROSTER_KEY), home, clock=CLOCK)
+        keys = {path: path.read_bytes() for path in (home.key, home.signing_key) if path.exists()}
+        await join(fed.invitation(address, roster_key=ROSTER_KEY), home, clock=CLOCK)
+    assert keys == {path: path.read_bytes() for path in keys}
+    assert home.pinned_roster_key() == ROSTER_KEY
+    assert set(fed.signing_keys) == {home.signer().public_key().public_bytes_raw()}
     assert c.certifies(home.certificate.read_bytes(), home.key.read_bytes())
     assert load(SiteConfig, home.config).name == "berlin"
     assert load(Policy, home.policy) == Policy()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import sys
 
@@ -23,6 +22,7 @@ from foedus.server.init import initialise
 from foedus.server.journal import verify_journal
 from foedus.server.store import Store
 from loopback import loopback, toy_model, update_bytes
+from shell import Shell
 
 PLAN = """
 name = "toy"
@@ -38,49 +38,6 @@ quorum = 1
 [evaluation]
 every = 0
 """
-
-
-class Shell:
-    """Runs ``foedus`` in a folder, as an operator."""
-
-    def __init__(self, folder, operator):
-        self.folder = folder
-        self.environment = {**os.environ, "FOEDUS_OPERATOR": str(operator)}
-
-    async def run(self, *words, code=0):
-        """(stdout, stderr) of a command that must exit with ``code``."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "foedus",
-            *map(str, words),
-            cwd=self.folder,
-            env=self.environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = (part.decode() for part in await process.communicate())
-        assert process.returncode == code, (words, process.returncode, out, err)
-        return out, err
-
-    async def json(self, *words):
-        """The data in the envelope."""
-        out, _ = await self.run(*words, "--json")
-        envelope = json.loads(out)
-        assert (envelope["schema"], envelope["status"]) == (1, "ok")
-        return envelope["data"]
-
-    async def refused(self, code, error, *words):
-        """An error: exit status, one sentence and a mend on stderr, the same in the envelope."""
-        out, err = await self.run(*words, "--json", code=code)
-        fault = json.loads(out)
-        assert (fault["schema"], fault["status"], fault["error"]["code"]) == (1, "error", error)
-        lines = err.splitlines()
-        assert lines[0] == f"foedus: {fault['error']['message']}"
-        assert "Traceback" not in err
-        assert lines[1:] == ([f"        {fault['error']['hint']}"] if fault["error"]["hint"] else [])
-        return fault["error"]
 
 
 def commands(group, path=()):

@@ -1,6 +1,7 @@
 import base64
 import json
 import zlib
+from dataclasses import replace
 
 import pytest
 from foedus.errors import ConfigError
@@ -30,6 +31,49 @@ def test_an_invitation_is_one_short_line_and_survives_it():
     assert not any(character.isspace() for character in text)
     assert len(text) < 2000
     assert Invitation.decode(f"  {text}\n") == INVITATION
+
+
+# Written by a foedus that knew no roster key.
+OLD = (
+    "foedus1.eNqrVkpMSSlKLS5WslJKS03RS61IzC3ISdXLL0q3sjAxMVbSUcpLzE0FyialFuVk5gH5Rfk5IH5xZkkqkJdYWpKRX5RZUgkUCnD1"
+    "jQGpKE5NLkotAakxBjN0lFIrCjKBtihZGVoYQIGeQS0A9_UnCQ"
+)
+OLD_JSON = (
+    b'{"address":"fed.example.org:8443","name":"berlin","role":"site","authority":"PEM\\n","secret":"s3cret",'
+    b'"expires":1800000000.0}'
+)
+WITHOUT_KEY = Invitation("fed.example.org:8443", "berlin", "site", b"PEM\n", "s3cret", 1.8e9)
+ROSTER_KEY = bytes(range(32))
+
+
+def inflated(text: str) -> bytes:
+    packed = text.removeprefix("foedus1.")
+    return zlib.decompress(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)))
+
+
+def test_an_invitation_without_a_roster_key_is_the_old_one_byte_for_byte():
+    """Of what was compressed: compressors differ."""
+    assert Invitation.decode(OLD) == WITHOUT_KEY
+    assert inflated(WITHOUT_KEY.encode()) == inflated(OLD) == OLD_JSON
+
+
+def test_a_roster_key_travels_in_hex():
+    invitation = replace(INVITATION, roster_key=ROSTER_KEY)
+    assert Invitation.decode(invitation.encode()) == invitation
+    assert json.loads(inflated(invitation.encode())) == {**unpacked(), "roster_key": ROSTER_KEY.hex()}
+    assert len(invitation.encode()) < 2000
+
+
+@pytest.mark.adversarial
+@pytest.mark.parametrize("value", [None, 1, [], "ab" * 31, "ab" * 33, "AB" * 32, "zz" * 32, "ab" * 32 + "\n"])
+def test_what_is_no_roster_key_is_refused(value):
+    with pytest.raises(ConfigError, match="damaged"):
+        Invitation.decode(pack({**unpacked(), "roster_key": value}))
+
+
+def test_an_unknown_version_is_refused():
+    with pytest.raises(ConfigError, match="does not start with"):
+        Invitation.decode(INVITATION.encode().replace("foedus1.", "foedus2."))
 
 
 def test_an_invitation_does_not_print_its_secret():

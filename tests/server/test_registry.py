@@ -7,14 +7,17 @@ import json
 
 import pytest
 from foedus.clock import ManualClock
-from foedus.errors import AccessDenied, NotApproved, NotFound, RunStateError, TokenRefused
+from foedus.errors import AccessDenied, EnrolmentError, NotApproved, NotFound, RunStateError, TokenRefused
 from foedus.privacy.identity import Identity
+from foedus.privacy.secagg.signing import site_id
 from foedus.privacy.secrets import Secret, new_token
 from foedus.server.journal import verify_journal
-from foedus.server.registry import MemberState, Registry, Standing, judge_sites
+from foedus.server.members import MemberState
+from foedus.server.registry import Registry, Standing, judge_sites
 from foedus.server.store import Store
 
 KEY, OTHER = "1" * 64, "2" * 64
+SIGNS, SIGNS_TOO = b"1" * 32, b"2" * 32
 BERLIN = Identity("hearts", "site", "berlin")
 
 
@@ -39,8 +42,10 @@ def invite(registry, name="berlin", *, approved=True, lifetime=60.0):
     return registry.invite(name, "site", lifetime_seconds=lifetime, approved=approved)[0]
 
 
-def redeem(registry, secret, key=KEY):
-    return registry.redeem(secret, request_pem="a request", key_sha256=key, origin="ipv4:10.0.0.1:5")
+def redeem(registry, secret, key=KEY, signing_key=b""):
+    return registry.redeem(
+        secret, request_pem="a request", key_sha256=key, origin="ipv4:10.0.0.1:5", signing_key=signing_key
+    )
 
 
 def test_an_approved_invitation_admits_at_once(registry):
@@ -281,3 +286,79 @@ def test_the_reason_of_a_suspension_is_journalled(registry, store):
     (first, second) = [json.loads(r["fields"]) for r in store.query("SELECT fields FROM events ORDER BY seq")][-2:]
     assert first == {"name": "berlin", "reason": "its rejection rate is 0.9"}
     assert second == {"name": "berlin"}
+
+
+def test_signing_keys_are_those_of_active_sites(registry):
+    redeem(registry, invite(registry), KEY, SIGNS)
+    redeem(registry, invite(registry, "paris", approved=False), OTHER, SIGNS_TOO)
+    redeem(registry, invite(registry, "rome"), "3" * 64)
+    assert registry.member("site", "berlin").signing_key == SIGNS
+    assert registry.member("site", "rome").signing_key == b""
+    assert registry.signing_keys() == {"berlin": SIGNS}
+    registry.change("site", "paris", "approve")
+    assert registry.signing_keys() == {"berlin": SIGNS, "paris": SIGNS_TOO}
+    registry.change("site", "berlin", "suspend")
+    assert registry.signing_keys() == {"paris": SIGNS_TOO}
+
+
+def test_the_site_of_an_id(registry):
+    redeem(registry, invite(registry), KEY, SIGNS)
+    assert registry.site_of(site_id(SIGNS)) == "berlin"
+    registry.change("site", "berlin", "revoke")
+    assert registry.site_of(site_id(SIGNS)) == "berlin"  # one that was thrown out can still be named
+    redeem(registry, invite(registry, "zurich"), OTHER, SIGNS)
+    assert registry.site_of(site_id(SIGNS)) == "zurich"
+    with pytest.raises(NotFound, match=site_id(SIGNS_TOO).hex()):
+        registry.site_of(site_id(SIGNS_TOO))
+
+
+@pytest.mark.adversarial
+@pytest.mark.parametrize("state", ["pending", "active", "suspended"])
+def test_the_signing_key_of_another_living_member_is_refused(registry, state):
+    redeem(registry, invite(registry, approved=state != "pending"), KEY, SIGNS)
+    if state == "suspended":
+        registry.change("site", "berlin", "suspend")
+    secret = invite(registry, "paris")
+    with pytest.raises(EnrolmentError, match=f"already signs with the key {site_id(SIGNS).hex()}") as caught:
+        redeem(registry, secret, OTHER, SIGNS)
+    assert "berlin" not in str(caught.value)  # sites do not learn each other's names
+    assert redeem(registry, secret, OTHER, SIGNS_TOO).name == "paris"  # the invitation is not spent
+
+
+@pytest.mark.adversarial
+@pytest.mark.parametrize("key", [b"1", b"1" * 31, b"1" * 33, b"1" * 100_000])
+def test_a_signing_key_of_another_length_is_refused(registry, key):
+    secret = invite(registry)
+    with pytest.raises(EnrolmentError, match=f"has {len(key)} bytes, expected 32"):
+        redeem(registry, secret, KEY, key)
+    assert registry.members()[0].state is MemberState.INVITED
+
+
+@pytest.mark.adversarial
+def test_a_used_invitation_replaces_no_signing_key(registry):
+    """Whoever finds it, with the request that was sent, must not be able to put a key in the site's place."""
+    secret = invite(registry)
+    redeem(registry, secret, KEY, SIGNS)
+    with pytest.raises(TokenRefused, match="another signing key"):
+        redeem(registry, secret, KEY, SIGNS_TOO)
+    assert redeem(registry, secret).signing_key == SIGNS  # nor take it away
+    assert redeem(registry, secret, KEY, SIGNS).signing_key == SIGNS
+
+
+def test_a_member_that_joined_without_a_signing_key_may_bring_one(registry, store):
+    secret = invite(registry, approved=False)
+    redeem(registry, secret)
+    assert redeem(registry, secret, KEY, SIGNS).signing_key == SIGNS
+    registry.change("site", "berlin", "approve")
+    assert registry.signing_keys() == {"berlin": SIGNS}
+    names = [row["name"] for row in store.query("SELECT name FROM events ORDER BY seq")]
+    assert names == ["site_invited", "site_joined", "site_signs", "site_active"]
+
+
+def test_joining_anew_replaces_the_signing_key_and_is_journalled(registry, store):
+    redeem(registry, invite(registry), KEY, SIGNS)
+    registry.change("site", "berlin", "revoke")
+    redeem(registry, invite(registry), OTHER, SIGNS_TOO)
+    assert registry.signing_keys() == {"berlin": SIGNS_TOO}
+    joined = [json.loads(row["fields"]) for row in store.query("SELECT fields FROM events WHERE name = 'site_joined'")]
+    assert [fields["signing_key"] for fields in joined] == [SIGNS.hex(), SIGNS_TOO.hex()]

@@ -316,11 +316,13 @@ class RawSite:
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
 
-    async def join(self, secret: str, key_pem: bytes | None = None) -> enrolment_pb2.JoinReply:
+    async def join(
+        self, secret: str, key_pem: bytes | None = None, signing_key: bytes = b""
+    ) -> enrolment_pb2.JoinReply:
         request = c.new_request(key_pem or c.new_key_pem(), self.name).decode()
         try:
             return await enrolment_pb2_grpc.EnrolmentStub(self.channel).Join(
-                enrolment_pb2.JoinRequest(secret=secret, request_pem=request)
+                enrolment_pb2.JoinRequest(secret=secret, request_pem=request, signing_key=signing_key)
             )
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
