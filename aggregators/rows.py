@@ -6,6 +6,7 @@ Shape suffixes: N updates, D parameters, C the columns of one block.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -132,6 +133,9 @@ class MappedRows:
     A block's pages are let go with the block. A file cut short *while it is mapped* ends the
     process, so that this is for files that nobody else writes; one that is too short when the
     block is read is refused like any other.
+
+    Of few rows, whole huge pages are mapped around a block: where the system holds a file in such
+    pages, one entry in the page table does for 2 MiB, and mapping costs a third.
     """
 
     windows: tuple[Window, ...]
@@ -149,7 +153,9 @@ class MappedRows:
         room_NC: npt.NDArray[np.float32] | None = None,  # noqa: ARG002 (needs no room)
     ) -> Block:
         """Some columns, as views of the files' pages."""
-        return [_mapped(window, start, stop) for window in self.windows]
+        whole_pages = self.num_rows * _HUGE_PAGE_BYTES <= _MAX_MAPPED_BYTES
+        page_bytes = _HUGE_PAGE_BYTES if whole_pages else mmap.ALLOCATIONGRANULARITY
+        return [_mapped(window, start, stop, page_bytes) for window in self.windows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,20 +257,24 @@ def chosen(rows: Rows, indices: Sequence[int]) -> Rows:
     return ChosenRows(rows, wanted)
 
 
-def _mapped(window: Window, start: int, stop: int) -> npt.NDArray[np.float32]:
-    first = window.offset_bytes + FLOAT_BYTES * start
-    lead = first % mmap.ALLOCATIONGRANULARITY
-    num_bytes = FLOAT_BYTES * (stop - start)
-    if not num_bytes:
+# What is mapped counts as the process's memory, so that it is kept small.
+_HUGE_PAGE_BYTES = 2 << 20
+_MAX_MAPPED_BYTES = 64 << 20
+
+
+def _mapped(window: Window, start: int, stop: int, page_bytes: int) -> npt.NDArray[np.float32]:
+    """Some columns of a row, with the pages around them mapped as far as the file goes."""
+    if start == stop:
         return np.empty(0, np.float32)
-    with storing(f"reading {window.path.name}"), window.path.open("rb") as file:
+    first, last = (window.offset_bytes + FLOAT_BYTES * column for column in (start, stop))
+    begin, end = first // page_bytes * page_bytes, -(-last // page_bytes) * page_bytes
+    with storing(f"reading {window.path.name}"):
+        descriptor = os.open(window.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            pages = mmap.mmap(file.fileno(), lead + num_bytes, _MAP_FLAGS, mmap.PROT_READ, offset=first - lead)
-        except ValueError:
-            size = window.path.stat().st_size
-            raise Corrupt(f"{window.path} ends after {size} bytes, expected at least {first + num_bytes}") from None
-    return np.frombuffer(pages, "<f4", stop - start, lead)
-
-
-# Linux faults the pages of a block in with one call instead of one fault per page.
-_MAP_FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+            size = os.fstat(descriptor).st_size
+            if size < last:
+                raise Corrupt(f"{window.path} ends after {size} bytes, expected at least {last}")
+            pages = mmap.mmap(descriptor, min(end, size) - begin, mmap.MAP_SHARED, mmap.PROT_READ, offset=begin)
+        finally:
+            os.close(descriptor)
+    return np.frombuffer(pages, "<f4", stop - start, first - begin)

@@ -43,6 +43,17 @@ def test_mapped_rows_are_pages_of_the_files(tmp_path: Path) -> None:
     assert not any(row_C.flags.writeable or row_C.flags.owndata for row_C in block)
 
 
+@pytest.mark.parametrize("num_rows", [2, 40])
+def test_mapped_rows_may_begin_and_end_anywhere_on_a_page(tmp_path: Path, num_rows: int) -> None:
+    """Few rows are mapped by huge pages: in the first, across two, and in the last, which the file leaves unfilled."""
+    row_D = np.arange(3 << 18, dtype=np.float32)
+    (tmp_path / "row").write_bytes(b"head" + row_D.tobytes())
+    rows = MappedRows((Window(tmp_path / "row", 4),) * num_rows, row_D.size)
+    for start, stop in [(0, 1), (1000, 2000), ((1 << 19) - 9, (1 << 19) + 9), (row_D.size - 5, row_D.size), (7, 7)]:
+        for read_C in rows.read(start, stop):
+            np.testing.assert_array_equal(read_C, row_D[start:stop])
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_a_file_cut_short_is_corrupt_and_named(tmp_path: Path, store: type[FileRows | MappedRows]) -> None:
     windows = _files(tmp_path, np.ones((2, 10), np.float32))
