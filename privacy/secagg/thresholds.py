@@ -45,6 +45,7 @@ def most_colluders(num_sites: int, colluders: int, draws: int) -> int:
 def most_marked(num_sites: int, marked: int, draws: int, bits: int) -> int:
     """The least m with n · P(X > m) < 2^-bits, X hypergeometric: ``marked`` among ``draws`` of n - 1."""
     others = num_sites - 1
+    marked = min(marked, others)
     whole, tail = comb(others, draws), 0
     for m in range(min(marked, draws), 0, -1):
         tail += comb(marked, m) * comb(others - marked, draws - m)

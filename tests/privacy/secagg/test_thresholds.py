@@ -59,6 +59,11 @@ def test_most_colluders_is_all_of_them_where_they_are_few() -> None:
     assert most_colluders(300, 0, 50) == 0
 
 
+def test_more_colluders_than_sites_are_a_number_too() -> None:
+    """A server may offer any; a site must come to an inequality, and not to an error."""
+    assert most_colluders(300, 299, 50) == most_colluders(300, 300, 50) == most_colluders(300, 2**32 - 1, 50) == 50
+
+
 def ids(n: int) -> list[bytes]:
     return [number.to_bytes(16, "big") for number in range(n)]
 
