@@ -23,6 +23,9 @@ class AbortCode(StrEnum):
     TOO_FEW = "too-few"
     BAD_SHARE = "bad-share"
     BAD_DEALER = "bad-dealer"
+    UNDECODABLE = "undecodable"
+    SELECTION_TOO_SMALL = "selection-too-small"
+    SKETCH_MISMATCH = "sketch-mismatch"
     ALREADY_REVEALED = "already-revealed"
 
 

@@ -44,6 +44,10 @@ class Phase(IntEnum):
     MASKED = Kind.MASKED
     ACKS = Kind.ACK
     UNMASK = Kind.UNMASK
+    DEALS = Kind.DEAL  # from here on in sessions of sketches only
+    AGREEMENTS = Kind.AGREE
+    PRODUCTS = Kind.PRODUCTS
+    SUMS = Kind.SUM
 
 
 _NEXT = {
@@ -106,6 +110,11 @@ class SumCollection:
     def threshold(self) -> int:
         """t, over the sites that have sent keys."""
         return self.descriptor.share_threshold(len(self.keys))
+
+    @property
+    def view(self) -> bytes:
+        """What an acknowledgement is for; known once the survivors are."""
+        return self._view
 
     @property
     def revealing(self) -> bool:

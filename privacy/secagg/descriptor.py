@@ -315,6 +315,7 @@ def next_attempt(descriptor: SessionDescriptor, without: tuple[bytes, ...]) -> S
     """The same round once more, without the sites that spoilt it; keys are made afresh, since the id differs.
 
     With groups the participants stay, or all groups would be others: whoever is to be left out is not asked again.
+    With sketches, at least every other site left out has lied, so that so many fewer liars are expected.
 
     Raises:
         ConfigError: nobody would be left.
@@ -323,4 +324,8 @@ def next_attempt(descriptor: SessionDescriptor, without: tuple[bytes, ...]) -> S
     if descriptor.mode is Mode.GROUPS:
         return again
     left = tuple(site for site in descriptor.participants if site not in without)
+    if descriptor.mode is Mode.SKETCH:
+        gone = -(-(descriptor.num_sites - len(left)) // 2)
+        fewer = max(0, descriptor.byzantine - gone), max(0, descriptor.wrong_holders - gone)
+        again = replace(again, byzantine=fewer[0], wrong_holders=fewer[1])
     return replace(again, participants=left, threshold=again.share_threshold(len(left)))

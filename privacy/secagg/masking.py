@@ -17,7 +17,7 @@ from ...errors import InvalidUpdate
 from ..secrets import Secret
 from .checks import session_graph
 from .codes import AbortCode, Refusal
-from .descriptor import SessionDescriptor
+from .descriptor import Mode, SessionDescriptor
 from .keys import loaded, pair_mask, self_mask
 from .member import Member
 from .messages import Keys
@@ -25,7 +25,7 @@ from .noise import add_noise
 from .prg import Words, fold
 from .quantise import quantise, whole_numbers
 from .signing import Kind, sign
-from .state import SiteState, Stage, Step
+from .state import Sharing, SiteState, Stage, Step
 
 
 def mask(
@@ -57,6 +57,7 @@ def mask(
     if (weight is not None) != session.weighted:
         raise InvalidUpdate(f"the weight is {weight}, and the session is {'' if session.weighted else 'not '}weighted")
     words_D = plain_words(session, update_D, state.rounding, weight)
+    sharing = Sharing(update_digest(words_D)) if session.mode is Mode.SKETCH else None
     plus, minus = _mask_seeds(state)
     fold(words_D, add=plus, subtract=minus, suite=session.suite)
     digest = hashlib.sha256(words_D.data).digest()
@@ -65,7 +66,8 @@ def mask(
             raise InvalidUpdate("the update is not the one that was masked before; this round goes on without it")
         return Step(state, state.masked.to_bytes(), words_D)
     masked = sign(member.key, Kind.MASKED, sid, digest)
-    return Step(replace(state, stage=Stage.MASKED, masked_digest=digest, masked=masked), masked.to_bytes(), words_D)
+    after = replace(state, stage=Stage.MASKED, masked_digest=digest, masked=masked, sharing=sharing)
+    return Step(after, masked.to_bytes(), words_D)
 
 
 def plain_words(
@@ -94,6 +96,11 @@ def plain_words(
         )
     add_noise(words_D, session, seed)
     return words_D
+
+
+def update_digest(words_D: Words) -> Secret:
+    """By which a site knows its update again: SHA-256 of its whole numbers."""
+    return Secret(hashlib.sha256(words_D.data).digest())
 
 
 def _mask_seeds(state: SiteState) -> tuple[list[Secret], list[Secret]]:

@@ -221,7 +221,15 @@ def read_signed_list(body: bytes, kind: Kind, sid: bytes) -> tuple[Signed, ...]:
     Raises:
         SecureSumFailed: "bad-message" or "bad-list".
     """
-    found = read_messages(body, f"a list of {kind.label} messages")
+    reader = Reader(body, f"a list of {kind.label} messages")
+    found = read_signed(reader, kind, sid)
+    reader.end()
+    return found
+
+
+def read_signed(reader: Reader, kind: Kind, sid: bytes) -> tuple[Signed, ...]:
+    """The same where more follows."""
+    found = _read_messages(reader)
     if any(message.kind is not kind or message.sid != sid for message in found):
         raise abort(AbortCode.BAD_LIST, f"the list of {kind.label} messages holds one of another kind or session")
     require_sorted([message.sender for message in found], f"the list of {kind.label} messages")
@@ -231,9 +239,13 @@ def read_signed_list(body: bytes, kind: Kind, sid: bytes) -> tuple[Signed, ...]:
 def read_messages(body: bytes, what: str) -> tuple[Signed, ...]:
     """Signed messages of any kind and session, in any order. Raises SecureSumFailed("bad-message")."""
     reader = Reader(body, what)
-    found = tuple(Signed.read(reader) for _ in range(reader.count(HEADER_BYTES + SIGNATURE_BYTES)))
+    found = _read_messages(reader)
     reader.end()
     return found
+
+
+def _read_messages(reader: Reader) -> tuple[Signed, ...]:
+    return tuple(Signed.read(reader) for _ in range(reader.count(HEADER_BYTES + SIGNATURE_BYTES)))
 
 
 def require_sorted(ids: Sequence[bytes], what: str) -> None:

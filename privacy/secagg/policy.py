@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...errors import ConfigError
+from ...errors import ConfigError, SecureSumFailed
 from .codes import AbortCode, abort
 from .descriptor import WHOLE_NUMBERS, Mode, Noise, SessionDescriptor
 from .graph import num_holders
 from .grouping import fewest_groups, group_sizes, group_threshold
 from .groups import group_sessions
 from .noise import noise_fault
+from .sketch_terms import sketch_fault
 from .thresholds import share_threshold
 
 
@@ -94,6 +95,10 @@ class SumPolicy:
                 self._require_sum(session)
             case Mode.GROUPS:
                 self._require_groups(session)
+            case Mode.SKETCH:
+                fault = sketch_fault(session)
+                _require((fault is None, fault or ""))
+                self._require_sum(session)
             case _:
                 raise abort(AbortCode.POLICY, f"there is no protection {mode.name.lower()!r} yet")
 
@@ -161,8 +166,11 @@ class SumPolicy:
             (len(sizes) >= fewest_groups(f), f"{f} attackers can outvote {len(sizes)} groups of {g} from {n} sites"),
             (session.threshold == t, f"the threshold is {session.threshold}, this site works out {t}"),
         )
-        for group in {group.num_sites: group for group in group_sessions(session)}.values():
-            self._require_sum(group)
+        for size, group in {group.num_sites: group for group in group_sessions(session)}.items():
+            try:
+                self._require_sum(group)
+            except SecureSumFailed as error:
+                raise abort(AbortCode.POLICY, f"in a group of {size}: {error}") from None
 
 
 def _require(*conditions: tuple[bool, str]) -> None:

@@ -5,7 +5,7 @@ Shape suffixes: D words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -74,6 +74,12 @@ class Keystream:
     def into(self, buffer: npt.NDArray[np.uint8], num_bytes: int) -> None:
         """Write ``num_bytes``, at most PIECE_BYTES, to the start of ``buffer``, which must be 15 bytes longer."""
         self._context.update_into(_ZEROS[:num_bytes], buffer.data)
+
+
+def stream(seed: Secret) -> Callable[[int], bytes]:
+    """The next bytes of a seed's AES-256-CTR keystream, as many as are asked for; whoever has the seed draws alike."""
+    context = Cipher(algorithms.AES256(seed.reveal_bytes()), modes.CTR(bytes(16))).encryptor()
+    return lambda num_bytes: context.update(bytes(num_bytes))
 
 
 _ZEROS = memoryview(bytes(PIECE_BYTES))

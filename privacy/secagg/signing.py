@@ -18,7 +18,7 @@ HEADER_BYTES = 1 + DIGEST_BYTES + SITE_ID_BYTES + 4
 
 
 class Kind(IntEnum):
-    """The messages, in the order of a session."""
+    """The messages: of a sum, in their order; then those of computing on shares (see ``sharing_messages``)."""
 
     OFFER = 1
     KEYS = 2
@@ -31,6 +31,13 @@ class Kind(IntEnum):
     ACK = 9
     ACK_LIST = 10
     UNMASK = 11
+    DEAL = 12
+    DEALS = 13
+    AGREE = 14
+    BOXES = 15
+    PRODUCTS = 16
+    SELECT = 17
+    SUM = 18
 
     @property
     def label(self) -> str:

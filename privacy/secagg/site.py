@@ -6,39 +6,38 @@ same bytes, and no message makes a site answer twice differently. A refusal ends
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ...errors import SecureSumFailed
 from ..secrets import Secret
+from .agreement import require_agreement, shares_given, with_survivors
 from .checks import (
     require_distinct_keys,
     require_enough,
     require_group,
     require_signed,
     session_graph,
-    view_digest,
 )
 from .codes import AbortCode, Refusal, abort, refusal_of
+from .descriptor import Mode
 from .keys import agree, derive, loaded, seal, unseal
 from .member import Member
 from .messages import (
     Complaint,
     Deliver,
     Keys,
-    Revealed,
     Sealed,
     Shares,
     Unmask,
-    Which,
-    max_message_bytes,
     read_signed_list,
     require_sorted,
     unframe,
 )
 from .shamir import SHARE_BYTES, share
+from .sharing_messages import max_session_message_bytes
 from .signing import Kind, sign
-from .state import Held, SiteState, Stage, Step, answered
+from .sketch_site import SKETCHED
+from .state import Answers, Held, SiteState, Stage, Step, answered
 
 
 def receive(state: SiteState, message: bytes, member: Member) -> Step:
@@ -54,7 +53,7 @@ def receive(state: SiteState, message: bytes, member: Member) -> Step:
     if state.stage is Stage.ENDED:
         return Step(state, refusal=state.refusal)
     try:
-        expected, answer_with = _ANSWERS.get(kind, (None, None))
+        expected, answer_with = _ANSWERS[state.descriptor.mode].get(kind, (None, None))
         if answer_with is None or state.stage is not expected:
             raise abort(AbortCode.BAD_MESSAGE, f"no {kind.label} message is expected after {state.stage.name.lower()}")
         after, reply = answer_with(state, body, member)
@@ -65,7 +64,7 @@ def receive(state: SiteState, message: bytes, member: Member) -> Step:
 
 
 def _framed(state: SiteState, message: bytes) -> tuple[Kind, bytes]:
-    limit = max_message_bytes(state.descriptor.num_sites)
+    limit = max_session_message_bytes(state.descriptor)
     if len(message) > limit:
         raise abort(AbortCode.BAD_MESSAGE, f"the message has {len(message)} bytes, at most {limit}")
     kind, sid, body = unframe(message)
@@ -158,44 +157,26 @@ def _take_shares(state: SiteState, body: bytes, member: Member) -> tuple[SiteSta
 
 def _acknowledge(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
     """Survivors -> Ack: this one view, and from now on no other. Its own secrets are not needed any more."""
-    session, sid = state.descriptor, state.descriptor.sid
-    masked = read_signed_list(body, Kind.MASKED, sid)
-    survivors = tuple(message.sender for message in masked)
-    if state.site not in survivors:
-        raise abort(AbortCode.LATE, "the sum goes on without this site")
-    require_enough(len(survivors), session.needed_survivors, "masked updates are in the sum")
-    if not set(survivors) <= set(state.dealers):
-        raise abort(AbortCode.BAD_LIST, "a survivor has dealt no shares")
-    require_signed(masked, state.public_key_of)
-    if state.masked not in masked:
-        raise abort(AbortCode.BAD_LIST, "the survivors list holds another masked update of this site than it has sent")
-    view = view_digest(sid, state.keys, state.dealers, masked)
-    after = replace(state.erased(), stage=Stage.ACKED, survivors=survivors, view=view)
-    return after, sign(member.key, Kind.ACK, sid, view).to_bytes()
+    agreed = with_survivors(state, body)
+    after = replace(agreed.erased(), stage=Stage.ACKED)
+    return after, sign(member.key, Kind.ACK, state.descriptor.sid, agreed.view).to_bytes()
 
 
 def _reveal(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
     """AckList -> Unmask: of each dealer one share, of the secret that the acknowledged survivors call for."""
-    session, sid = state.descriptor, state.descriptor.sid
-    acks = read_signed_list(body, Kind.ACK, sid)
-    require_signed(acks, state.public_key_of)
-    survivors = set(state.survivors)
-    if wrong := [ack.sender for ack in acks if ack.body != state.view or ack.sender not in survivors]:
-        raise abort(AbortCode.BAD_LIST, "sites have acknowledged another view of this session", wrong)
-    require_enough(len(acks), session.needed_acks, "sites have acknowledged the survivors")
-    given = tuple(
-        Revealed(item.owner, Which.SEED, item.seed_share)
-        if item.owner in survivors
-        else Revealed(item.owner, Which.MASK_KEY, item.mask_share)
-        for item in state.held
-    )
+    sid = state.descriptor.sid
+    require_agreement(state, read_signed_list(body, Kind.ACK, sid), state.view, state.survivors)
+    unmask = Unmask(shares_given(state, state.survivors))
     after = replace(state, stage=Stage.REVEALED, held=())
-    return after, sign(member.key, Kind.UNMASK, sid, Unmask(given).to_bytes()).to_bytes()
+    return after, sign(member.key, Kind.UNMASK, sid, unmask.to_bytes()).to_bytes()
 
 
-_ANSWERS: Mapping[Kind, tuple[Stage, Callable[[SiteState, bytes, Member], tuple[SiteState, bytes]]]] = {
+_DEALING: Answers = {
     Kind.KEY_LIST: (Stage.KEYS_SENT, _deal),
     Kind.DELIVER: (Stage.SHARES_SENT, _take_shares),
+}
+_SUM: Answers = _DEALING | {
     Kind.SURVIVORS: (Stage.MASKED, _acknowledge),
     Kind.ACK_LIST: (Stage.ACKED, _reveal),
 }
+_ANSWERS = {Mode.MASKS: _SUM, Mode.GROUPS: _SUM, Mode.SKETCH: _DEALING | SKETCHED}

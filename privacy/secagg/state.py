@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import TypeAlias
 
 from ..secrets import Secret
 from .codes import Refusal
 from .descriptor import SessionDescriptor
+from .member import Member
 from .prg import Words
-from .signing import Signed
+from .signing import Kind, Signed
 
 ERASED = Secret(b"")
 
@@ -26,6 +28,10 @@ class Stage(IntEnum):
     ACKED = 5
     REVEALED = 6
     ENDED = 7
+    SETTLED = 8  # with sketches: the survivors are settled, the sketch is to be made
+    DEALT = 9
+    AGREED = 10
+    ANSWERED = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,29 @@ class Answer:
     reply: bytes = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """What a site keeps of computing on shares.
+
+    Attributes:
+        update_digest: SHA-256 of its own update in whole numbers, so that no other one is shared.
+        deal: its deal and boxes, as sent.
+        own: its own box.
+        deals: everybody's deals, once they are agreed on.
+        agreement: the digest agreed on.
+        shares: by dealer, its share of the dealer's vector.
+        selected: whose vectors are summed.
+    """
+
+    update_digest: Secret = field(default_factory=lambda: ERASED)
+    deal: bytes = field(default=b"", repr=False)
+    own: Secret = field(default_factory=lambda: ERASED)
+    deals: tuple[Signed, ...] = ()
+    agreement: bytes = b""
+    shares: tuple[tuple[bytes, Secret], ...] = ()
+    selected: tuple[bytes, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteState:
     """One session at one site.
@@ -75,6 +104,7 @@ class SiteState:
         view: the digest acknowledged: the one view of U1, U2 and U3 that this site gives shares for.
         answers: what was answered to which message.
         earlier: attempts at the same round in which a masked update was sent.
+        sharing: what a session of sketches needs beside.
         refusal: why the session has ended, if it has.
     """
 
@@ -96,6 +126,7 @@ class SiteState:
     view: bytes = b""
     answers: tuple[Answer, ...] = ()
     earlier: tuple[Exposure, ...] = ()
+    sharing: Sharing | None = None
     refusal: Refusal | None = None
 
     @property
@@ -127,9 +158,8 @@ class SiteState:
 
     def ended(self, refusal: Refusal) -> SiteState:
         """The same, over: no secret and no answer is left, only what a later attempt must know."""
-        return replace(
-            self.erased(), stage=Stage.ENDED, held=(), answers=(), dealers=(), survivors=(), view=b"", refusal=refusal
-        )
+        gone = replace(self.erased(), held=(), answers=(), dealers=(), survivors=(), view=b"", sharing=None)
+        return replace(gone, stage=Stage.ENDED, refusal=refusal)
 
     def remembered(self) -> SiteState:
         """What is worth keeping once the round is over: that it was, and what a later attempt must be held against."""
@@ -165,6 +195,10 @@ class Step:
     reply: bytes | None = field(default=None, repr=False)
     words: Words | None = field(default=None, repr=False)
     refusal: Refusal | None = None
+
+
+# By kind of message: after which stage it is expected, and how it is answered.
+Answers: TypeAlias = dict[Kind, tuple[Stage, Callable[[SiteState, bytes, Member], tuple[SiteState, bytes]]]]
 
 
 def answered(state: SiteState, message: bytes, reply: bytes) -> Step:

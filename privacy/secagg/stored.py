@@ -8,10 +8,9 @@ from typing import Any
 from ..secrets import Secret
 from .codes import AbortCode, Refusal
 from .descriptor import SessionDescriptor
-from .encoding import Reader
-from .messages import signed_list
+from .messages import read_messages, signed_list
 from .signing import Signed
-from .state import Answer, Exposure, Held, SiteState, Stage
+from .state import Answer, Exposure, Held, Sharing, SiteState, Stage
 
 
 def stored(state: SiteState) -> Secret:
@@ -47,13 +46,13 @@ def _table(state: SiteState) -> dict[str, Any]:
         "view": state.view.hex(),
         "answers": [[answer.request.hex(), answer.reply.hex()] for answer in state.answers],
         "earlier": [[[site.hex() for site in item.members], item.threshold] for item in state.earlier],
+        "sharing": _sharing_table(state.sharing) if state.sharing else None,
         "refusal": [refusal.code, refusal.reason, [site.hex() for site in refusal.blamed]] if refusal else None,
     }
 
 
 def _state(table: dict[str, Any]) -> SiteState:
     seal_key, mask_key, seed, rounding = (Secret(bytes.fromhex(text)) for text in table["secrets"])
-    keys = Reader(bytes.fromhex(table["keys"]), "stored keys")
     return SiteState(
         stage=Stage(table["stage"]),
         descriptor=SessionDescriptor.from_bytes(bytes.fromhex(table["descriptor"])),
@@ -64,7 +63,7 @@ def _state(table: dict[str, Any]) -> SiteState:
         mask_key=mask_key,
         seed=seed,
         rounding=rounding,
-        keys=tuple(Signed.read(keys) for _ in range(keys.count(1))),
+        keys=_messages(table["keys"]),
         dealers=_ids(table["dealers"]),
         held=tuple(
             Held(bytes.fromhex(owner), Secret(bytes.fromhex(seed_share)), Secret(bytes.fromhex(mask_share)))
@@ -76,8 +75,37 @@ def _state(table: dict[str, Any]) -> SiteState:
         view=bytes.fromhex(table["view"]),
         answers=tuple(Answer(bytes.fromhex(request), bytes.fromhex(reply)) for request, reply in table["answers"]),
         earlier=tuple(Exposure(_ids(members), threshold) for members, threshold in table["earlier"]),
+        sharing=_sharing(table["sharing"]) if table["sharing"] else None,
         refusal=_refusal(table["refusal"]),
     )
+
+
+def _sharing_table(sharing: Sharing) -> dict[str, Any]:
+    return {
+        "update_digest": sharing.update_digest.reveal_bytes().hex(),
+        "deal": sharing.deal.hex(),
+        "own": sharing.own.reveal_bytes().hex(),
+        "deals": signed_list(sharing.deals).hex(),
+        "agreement": sharing.agreement.hex(),
+        "shares": [[dealer.hex(), share.reveal_bytes().hex()] for dealer, share in sharing.shares],
+        "selected": [site.hex() for site in sharing.selected],
+    }
+
+
+def _sharing(table: dict[str, Any]) -> Sharing:
+    return Sharing(
+        update_digest=Secret(bytes.fromhex(table["update_digest"])),
+        deal=bytes.fromhex(table["deal"]),
+        own=Secret(bytes.fromhex(table["own"])),
+        deals=_messages(table["deals"]),
+        agreement=bytes.fromhex(table["agreement"]),
+        shares=tuple((bytes.fromhex(dealer), Secret(bytes.fromhex(share))) for dealer, share in table["shares"]),
+        selected=_ids(table["selected"]),
+    )
+
+
+def _messages(text: str) -> tuple[Signed, ...]:
+    return read_messages(bytes.fromhex(text), "stored messages")
 
 
 def _ids(texts: list[str]) -> tuple[bytes, ...]:

@@ -1,0 +1,238 @@
+"""The server's half of a session of sketches: a secure sum in which, between masking and unmasking, a rule chooses.
+
+Like ``SumCollection`` it depends on nothing but what it was made with and the messages received and phases closed, in
+order; the rule must choose alike from alike, and the private randomness follows from a secret that is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from ...errors import SecureSumFailed
+from ..secrets import Secret
+from ..sharing.field import Elements
+from ..sharing.selection import hides_enough
+from .checks import require_enough
+from .codes import AbortCode, Refusal, abort, refusal_of
+from .collect import Phase, SumCollection
+from .dealing import Dealing, dealing_of
+from .descriptor import SessionDescriptor
+from .inbox import Inbox
+from .judging import Judged, judge
+from .keys import derive
+from .messages import frame, signed_list
+from .prg import stream
+from .roster import Roster
+from .sharing_messages import (
+    Box,
+    Boxes,
+    Deal,
+    Products,
+    Selection,
+    SumAnswer,
+    agreement_on,
+    max_session_message_bytes,
+    split_boxes,
+    view_of_selection,
+)
+from .signing import Kind, Signed
+from .sketch_terms import bound_of, shift_of
+
+# Which of the sites judged are to be in the sum. It must not depend on anything else.
+Choice: TypeAlias = Callable[[Judged], Collection[bytes]]
+
+# How messages begin that are those of a secure sum.
+_OF_A_SUM = frozenset(bytes([kind]) for kind in (Kind.KEYS, Kind.SHARES, Kind.COMPLAINT, Kind.MASKED, Kind.ACK))
+
+
+@dataclass(slots=True)
+class SketchCollection:
+    """One session of sketches at the server; driven as a ``SumCollection`` is.
+
+    Acknowledgements that come before there is a selection are refused: they would be of the survivors.
+
+    When the last phase is over, ``sketch_opening.open_selected`` and ``add_up_selected`` give the sum.
+
+    Args:
+        descriptor: the session.
+        roster: who is who.
+        secret: 32 bytes of the operating system's randomness, drawn once for the session and stored with it.
+        choose: the rule.
+
+    Raises:
+        ConfigError: a participant is not in the roster.
+    """
+
+    descriptor: SessionDescriptor
+    roster: Roster
+    secret: Secret
+    choose: Choice = field(repr=False)
+    masks: SumCollection = field(init=False)
+    deals: dict[bytes, Signed] = field(default_factory=dict)
+    products: dict[bytes, Products] = field(default_factory=dict)
+    sums: dict[bytes, Elements] = field(default_factory=dict, repr=False)
+    survivors: tuple[bytes, ...] = ()
+    view: bytes = b""
+    judged: Judged | None = None
+    selected: tuple[bytes, ...] = ()
+    _boxes: dict[bytes, dict[bytes, Box]] = field(default_factory=dict, repr=False)
+    _inbox: Inbox = field(init=False)
+    _between: Phase | None = None
+    _asked: frozenset[bytes] = frozenset()
+    _agreement: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.masks = SumCollection(self.descriptor, self.roster)
+        keys = self.roster.by_id
+        self._inbox = Inbox(self.descriptor.sid, {site: keys[site] for site in self.descriptor.participants})
+
+    @property
+    def phase(self) -> Phase:
+        """Which of the sites' messages is being collected."""
+        return self._between or (Phase.SUMS if self.revealing else self.masks.phase)
+
+    @property
+    def revealing(self) -> bool:
+        """Whether sites may have given shares away: then the round is spent and must not be tried again."""
+        return self.masks.revealing
+
+    @property
+    def waiting(self) -> frozenset[bytes]:
+        """The sites still expected in this phase."""
+        if self.phase is self.masks.phase:
+            return self.masks.waiting
+        return self._asked - self._inbox.senders(Kind(self.phase))
+
+    @property
+    def dealing(self) -> Dealing:
+        """How the survivors share their sketches.
+
+        Raises:
+            SecureSumFailed: "too-few" survivors.
+        """
+        return dealing_of(self.descriptor, self.survivors)
+
+    def offer(self) -> bytes:
+        """What every participant is sent first."""
+        return self.masks.offer()
+
+    def receive(self, message: bytes, *, words_digest: bytes | None = None, num_bytes: int = 0) -> Refusal | None:
+        """Take a message of a site, or say why it is refused; as ``SumCollection.receive``."""
+        if message[:1] in _OF_A_SUM and not (self._between and message[:1] == bytes([Kind.ACK])):
+            return self.masks.receive(message, words_digest=words_digest, num_bytes=num_bytes)
+        try:
+            limit = max_session_message_bytes(self.descriptor)
+            if len(message) > limit:
+                raise abort(AbortCode.BAD_MESSAGE, f"the message has {len(message)} bytes, at most {limit}")
+            signed, boxes = split_boxes(message)
+            own = self.phase is not self.masks.phase
+            self._inbox.take(
+                signed,
+                lambda one: self._keep(one, boxes),
+                expected={Kind(self.phase)} if own else (),
+                asked=self._asked,
+            )
+        except SecureSumFailed as error:
+            return refusal_of(error)
+        return None
+
+    def _keep(self, message: Signed, boxes: tuple[Box, ...]) -> None:
+        sender, body = message.sender, message.body
+        match message.kind:
+            case Kind.DEAL:
+                deal = Deal.from_bytes(body)
+                if deal.view != self.view:
+                    raise abort(AbortCode.BAD_LIST, "the site has dealt in another view", [sender])
+                if set(deal.digests) != set(self.survivors) - {sender}:
+                    raise abort(AbortCode.BAD_LIST, "the deal is not one for every other survivor", [sender])
+                if {box.other: box.digest for box in boxes} != deal.digests:
+                    raise abort(AbortCode.BAD_MESSAGE, "the boxes are not those that were signed", [sender])
+                self.deals[sender] = message
+                self._boxes[sender] = {box.other: box for box in boxes}
+            case Kind.AGREE:
+                if body != self._agreement:
+                    raise abort(AbortCode.BAD_LIST, "the site has agreed to other deals", [sender])
+            case Kind.PRODUCTS:
+                masking = set(self.dealing.mask_dealers) & set(self.deals)
+                self.products[sender] = Products.from_bytes(body, len(self.deals), len(masking))
+            case _:
+                answer = SumAnswer.from_bytes(body, self.dealing.length)
+                self.masks.unmask[sender] = self.masks.checked(sender, answer.unmask)
+                self.sums[sender] = answer.sum_L
+
+    def close(self) -> Mapping[bytes, bytes]:
+        """End the phase: what each site that is still in the session is sent next.
+
+        Raises:
+            SecureSumFailed: "too-few" sites are left; "bad-dealer": to be tried again without the sites blamed;
+                "undecodable": too many lie; "selection-too-small".
+            FoedusError: what ``choose`` raises.
+        """
+        phase = self.phase
+        close = {
+            Phase.MASKED: self._settle,
+            Phase.DEALS: self._list_deals,
+            Phase.AGREEMENTS: self._deliver,
+            Phase.PRODUCTS: self._select,
+        }.get(phase, self.masks.close)
+        messages = close()
+        self._between = _BETWEEN.get(phase)
+        self._asked = frozenset(messages)
+        return messages
+
+    def _settle(self) -> Mapping[bytes, bytes]:
+        messages = self.masks.close()
+        dealing_of(self.descriptor, tuple(self.masks.masked))
+        self.survivors, self.view = tuple(self.masks.masked), self.masks.view
+        return messages
+
+    def _list_deals(self) -> Mapping[bytes, bytes]:
+        self.deals = dict(sorted(self.deals.items()))
+        session, deals = self.descriptor, list(self.deals.values())
+        needed = max(session.needed_acks, session.needed_survivors, self.dealing.packing.answers_needed)
+        require_enough(len(deals), needed, "sites have dealt sketches")
+        self.dealing.require_masks(tuple(self.deals))
+        self._agreement = agreement_on(session.sid, self.view, deals)
+        return dict.fromkeys(self.deals, frame(Kind.DEALS, session.sid, signed_list(deals)))
+
+    def _deliver(self) -> Mapping[bytes, bytes]:
+        session, agreed = self.descriptor, sorted(self._inbox.senders(Kind.AGREE))
+        require_enough(len(agreed), session.needed_acks, "sites have agreed to the deals")
+        agreements = tuple(self._inbox.accepted[site, Kind.AGREE] for site in agreed)
+        return {
+            holder: frame(Kind.BOXES, session.sid, Boxes(agreements, self._boxes_for(holder)).to_bytes())
+            for holder in agreed
+        }
+
+    def _boxes_for(self, holder: bytes) -> tuple[Box, ...]:
+        return tuple(Box(dealer, self._boxes[dealer][holder].ciphertext) for dealer in self.deals if dealer != holder)
+
+    def _select(self) -> Mapping[bytes, bytes]:
+        session = self.descriptor
+        judged = judge(
+            self.dealing,
+            tuple(self.deals),
+            self.products,
+            byzantine=session.byzantine,
+            shift=shift_of(session),
+            bound=bound_of(session),
+            draw=stream(derive(session.sid, self.secret, "server/products")),
+        )
+        chosen = tuple(sorted(self.choose(judged)))
+        if not set(chosen) <= set(judged.sites):
+            raise ValueError("a rule may only choose from the sites judged")
+        selection = Selection(dict.fromkeys(chosen, 1))
+        if not hides_enough(np.ones(len(chosen), np.int64), session.needed_survivors):
+            reason = f"{len(chosen)} sites are selected, expected at least {session.needed_survivors}"
+            raise abort(AbortCode.SELECTION_TOO_SMALL, reason)
+        self.judged, self.selected = judged, chosen
+        asked = sorted(self.products)
+        self.masks.narrow(chosen, view_of_selection(session.sid, self._agreement, selection), asked)
+        return dict.fromkeys(asked, frame(Kind.SELECT, session.sid, selection.to_bytes()))
+
+
+_BETWEEN = {Phase.MASKED: Phase.DEALS, Phase.DEALS: Phase.AGREEMENTS, Phase.AGREEMENTS: Phase.PRODUCTS}

@@ -1,0 +1,81 @@
+"""From the last answers to the sum of the selected updates, and whether it is the sum of what was judged.
+
+Shape suffixes: H holders who answered, L values of a sketch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isqrt
+
+import numpy as np
+
+from ...errors import InvalidUpdate
+from ..sharing.field import Integers
+from ..sharing.sketches import PLAUSIBLE, agree
+from ..sharing.sums import summed
+from .checks import require_enough
+from .codes import AbortCode, abort
+from .keys import derive
+from .opening import Opening, SecureSum, add_up, open_sum
+from .prg import Words, stream
+from .sketch_collect import SketchCollection
+from .sketch_terms import shift_of
+from .sketching import sketch_of
+
+
+def open_selected(collection: SketchCollection) -> Opening:
+    """The masks that are left in the sum of the selected updates; as ``open_sum``, with the same exceptions."""
+    return open_sum(collection.masks)
+
+
+def add_up_selected(collection: SketchCollection, opening: Opening, rows: Iterable[tuple[bytes, Words]]) -> SecureSum:
+    """The sum of the selected updates, exactly, once it is certain that they are the ones whose sketches were judged.
+
+    Args:
+        collection: in its last phase.
+        opening: from ``open_selected``.
+        rows: each selected site's words, once, in any order; read one at a time.
+
+    Raises:
+        SecureSumFailed: "too-few" answers; "undecodable": too many holders lie; "sketch-mismatch": a selected site has
+            masked another update than it has had judged. The round is spent; which of them it was, nobody can tell.
+            As ``add_up`` besides.
+    """
+    sketched_L, liars = _sum_of_sketches(collection)
+    found = add_up(collection.descriptor, opening, rows)
+    session, count = collection.descriptor, len(opening.survivors)
+    words_D = found.sum_D.view(session.ring.unsigned)
+    if not agree(sketch_of(session, collection.view, words_D), sketched_L, shift_of(session), count):
+        raise _mismatch(count)
+    return SecureSum(
+        found.sum_D, found.total_weight, found.scale, found.survivors, tuple(sorted({*found.liars, *liars}))
+    )
+
+
+def _sum_of_sketches(collection: SketchCollection) -> tuple[Integers, list[bytes]]:
+    session, judged, dealing = collection.descriptor, collection.judged, collection.dealing
+    if judged is None:
+        raise ValueError("nothing was selected yet")
+    holders = [holder for holder in judged.holders if holder in collection.sums]
+    require_enough(len(holders), judged.packing.answers_needed, "sites have answered for the sum of sketches")
+    count = len(collection.selected)
+    try:
+        found = summed(
+            judged.packing,
+            dealing.length,
+            count * isqrt(PLAUSIBLE),
+            dealing.places(holders),
+            np.stack([collection.sums[holder] for holder in holders]),
+            stream(derive(session.sid, collection.secret, "server/sums")),
+        )
+    except InvalidUpdate:
+        raise _mismatch(count) from None
+    if found is None:
+        raise abort(AbortCode.UNDECODABLE, f"more than {judged.packing.liars} sites have answered falsely for the sum")
+    return found.sum_D, [dealing.members[place] for place in found.liars]
+
+
+def _mismatch(count: int) -> Exception:
+    reason = f"the sum of {count} updates is not that of the sketches that were judged; the round is lost"
+    return abort(AbortCode.SKETCH_MISMATCH, reason)

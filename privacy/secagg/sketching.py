@@ -1,0 +1,90 @@
+"""A site's sketch, once all updates are masked and none can be changed: made and shared.
+
+Shape suffixes: D coordinates, S = 2,048 values of a sketch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import InvalidUpdate
+from ..secrets import Secret
+from ..sharing.field import Integers, to_bytes
+from ..sharing.sketches import coarse, sketch
+from .codes import AbortCode, Refusal
+from .dealing import dealing_of, dealt
+from .descriptor import SessionDescriptor
+from .keys import PROTOCOL, agree, derive, loaded, seal
+from .masking import plain_words, update_digest
+from .member import Member
+from .messages import Keys
+from .prg import Words, stream
+from .sharing_messages import Box, Deal, with_boxes
+from .signing import Kind, sign
+from .sketch_terms import shift_of
+from .state import ERASED, Sharing, SiteState, Stage, Step
+
+
+def sketch_of(session: SessionDescriptor, view: bytes, words_D: Words) -> Integers:
+    """Jx, S whole numbers; J from SHA-256("fl-sa/v1/J" ‖ sid ‖ view), so from everybody's masked update."""
+    seed = Secret(hashlib.sha256(PROTOCOL + b"J" + session.sid + view).digest())
+    return sketch(words_D.view(session.ring.signed), stream(seed))
+
+
+def share_sketch(state: SiteState, update_D: npt.NDArray[np.float32], member: Member) -> Step:
+    """Sketch this site's update and share the sketch; the answer is a Deal message with a box for every survivor.
+
+    May be called again after a restart: what was dealt is sent again.
+
+    Args:
+        state: after the survivors.
+        update_D: float32, the very update that was masked.
+        member: this site.
+
+    Raises:
+        InvalidUpdate: it is another one. The state stays good.
+    """
+    sharing = state.sharing
+    if sharing is not None and state.stage is Stage.DEALT:
+        return Step(state, sharing.deal)
+    if sharing is None or state.stage is not Stage.SETTLED:
+        refusal = Refusal(AbortCode.BAD_MESSAGE, f"nothing is to be sketched after {state.stage.name.lower()}")
+        return Step(state, refusal=state.refusal or refusal)
+    session = state.descriptor
+    words_D = plain_words(session, update_D, state.rounding)
+    if update_digest(words_D) != sharing.update_digest:
+        raise InvalidUpdate("the update is not the one that was masked; this round goes on without it")
+    sketch_S = coarse(sketch_of(session, state.view, words_D), shift_of(session))
+    dealing = dealing_of(session, state.survivors)
+    rows = dealt(dealing, state.site, sketch_S, os.urandom)
+    boxes, own = [], ERASED
+    for holder, row in zip(dealing.members, rows, strict=True):
+        if holder == state.site:
+            own = Secret(to_bytes(row))
+            continue
+        boxes.append(Box(holder, seal_box(state, holder, to_bytes(row))))
+    deal = sign(
+        member.key, Kind.DEAL, session.sid, Deal(state.view, {box.other: box.digest for box in boxes}).to_bytes()
+    )
+    sent = with_boxes(deal, boxes)
+    after = replace(state, stage=Stage.DEALT, rounding=ERASED, sharing=Sharing(deal=sent, own=own))
+    return Step(after, sent)
+
+
+def box_key(state: SiteState, dealer: bytes, holder: bytes) -> Secret:
+    """The key of one box: HKDF of the two seal keys' X25519 secret, "seal/deal", dealer, holder."""
+    other = holder if dealer == state.site else dealer
+    keys = next(Keys.from_bytes(message.body) for message in state.keys if message.sender == other)
+    return derive(state.descriptor.sid, agree(loaded(state.seal_key), keys.seal_key), "seal/deal", dealer, holder)
+
+
+def seal_box(state: SiteState, holder: bytes, plain: bytes) -> bytes:
+    """A box for a holder."""
+    key = box_key(state, state.site, holder)
+    sid, kind = state.descriptor.sid, Kind.DEAL.label
+    return seal(key, plain, sid=sid, kind=kind, sender=state.site, receiver=holder)
