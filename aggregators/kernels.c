@@ -31,7 +31,7 @@ enum { VERSION = 2 }; /* as in kernel_compiled.py */
 enum { OUT_OF_MEMORY = 1 };
 enum { MINIMUM = 1, MAXIMUM = 2, BOTH = 3, RUN = 4 }; /* as in network.py */
 enum { CHUNK = 1024, LANES = 16 };           /* columns; as in kernel.py */
-enum { HALF = LANES / 2 };                   /* lanes in a register */
+enum { HALF = LANES / 2 };                   /* lanes in a register, but in a wide one */
 enum { TALL = 4, WIDE = 2 };                 /* the points whose distances are taken at a time */
 enum { TILE = 128 };                         /* columns whose N lines lie in the innermost cache */
 enum { PIECE = 16, PIECES = TILE / PIECE };  /* columns that memory delivers at a time */
@@ -41,12 +41,27 @@ enum { STRETCH = 8192, FAR = 1024 };         /* columns of a few rows that are a
 enum { ALIGNMENT = 64 };                     /* bytes */
 enum { INFINITE = 0x7f800000 };              /* the bits of a float */
 
-typedef float f8 __attribute__((vector_size(32)));
+typedef float f8 __attribute__((vector_size(32), may_alias));
+typedef float f16 __attribute__((vector_size(64), may_alias));
 /* Rows may begin at any byte. */
 typedef float row_float __attribute__((aligned(1), may_alias));
 typedef uint32_t row_bits __attribute__((aligned(1), may_alias));
 
 int foedus_version(void) { return VERSION; }
+
+/* Whether all lanes fit into a register. */
+static int has_wide_registers(void) {
+#ifdef ONE_VARIANT
+#ifdef __AVX512F__
+    return 1;
+#else
+    return 0;
+#endif
+#else
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") != 0;
+#endif
+}
 
 const char *foedus_variant(void) {
 #ifndef ONE_VARIANT
@@ -90,27 +105,39 @@ INLINE int32_t take(float *line, const float *row, ptrdiff_t columns, int length
 
 /* ---- squared distances ---- */
 
-/* Those between TALL points and WIDE others over one chunk; meanwhile memory is asked for two rows' next chunks. */
-INLINE void tile_distances(const float *x, const float *y, const row_float *const next[2], double out[TALL][WIDE]) {
-    f8 lanes[2][TALL][WIDE];
-    for (int half = 0; half < 2; half++) {
-        f8 sums[TALL][WIDE] = {{{0}}};
-        for (int k = 0; k < CHUNK; k += LANES) {
-            __builtin_prefetch(next[half] + k);
-            for (int j = 0; j < WIDE; j++) {
-                f8 other = *(const f8 *)(y + j * CHUNK + k + half * HALF);
-                for (int i = 0; i < TALL; i++) {
-                    f8 difference = *(const f8 *)(x + i * CHUNK + k + half * HALF) - other;
-                    sums[i][j] += difference * difference;
-                }
-            }
-        }
-        memcpy(lanes[half], sums, sizeof sums);
+/* Sums the squared differences of TALL points and WIDE others over one chunk, the lanes of one register apart.
+   Meanwhile memory is asked for a row's next chunk. */
+#define SQUARES(name, lanes)                                                                      \
+    INLINE void name(const float *x, const float *y, const row_float *next, float *out) {         \
+        lanes sums[TALL][WIDE] = {{{0}}};                                                         \
+        for (int k = 0; k < CHUNK; k += LANES) {                                                  \
+            __builtin_prefetch(next + k);                                                         \
+            for (int j = 0; j < WIDE; j++) {                                                      \
+                lanes other = *(const lanes *)(y + j * CHUNK + k);                                \
+                for (int i = 0; i < TALL; i++) {                                                  \
+                    lanes difference = *(const lanes *)(x + i * CHUNK + k) - other;               \
+                    sums[i][j] += difference * difference;                                        \
+                }                                                                                 \
+            }                                                                                     \
+        }                                                                                         \
+        for (int i = 0; i < TALL; i++)                                                            \
+            for (int j = 0; j < WIDE; j++) *(lanes *)(out + (i * WIDE + j) * LANES) = sums[i][j]; \
     }
+SQUARES(squares_of_half, f8)
+SQUARES(squares, f16)
+
+/* The squared distances between TALL points and WIDE others over one chunk. */
+INLINE void tile_distances(const float *x, const float *y, const row_float *next, int wide, double out[TALL][WIDE]) {
+    float sums[TALL * WIDE * LANES] __attribute__((aligned(ALIGNMENT)));
+    if (wide)
+        squares(x, y, next, sums);
+    else
+        for (int half = 0; half < LANES; half += HALF) squares_of_half(x + half, y + half, next, sums + half);
     for (int i = 0; i < TALL; i++)
         for (int j = 0; j < WIDE; j++) {
+            const float *lanes = sums + (i * WIDE + j) * LANES;
             double folded[HALF];
-            for (int l = 0; l < HALF; l++) folded[l] = (double)lanes[0][i][j][l] + (double)lanes[1][i][j][l];
+            for (int l = 0; l < HALF; l++) folded[l] = (double)lanes[l] + (double)lanes[l + HALF];
             for (int half = HALF / 2; half; half /= 2)
                 for (int l = 0; l < half; l++) folded[l] += folded[l + half];
             out[i][j] = folded[0];
@@ -120,6 +147,7 @@ INLINE void tile_distances(const float *x, const float *y, const row_float *cons
 /* Adds to a symmetric matrix of num_rows + 1 points, the last being the origin. Returns 0 or OUT_OF_MEMORY. */
 VARIANTS int foedus_squared_distances(const float *const *rows, int num_rows, ptrdiff_t columns, double *sums) {
     ptrdiff_t num_points = (ptrdiff_t)num_rows + 1;
+    int wide = has_wide_registers();
     float *points = lines_for(num_points + TALL, CHUNK); /* a tile may look beyond the last */
     if (!points) return OUT_OF_MEMORY;
     for (ptrdiff_t start = 0; start < columns; start += CHUNK) {
@@ -128,10 +156,9 @@ VARIANTS int foedus_squared_distances(const float *const *rows, int num_rows, pt
         int asked = start + CHUNK < columns ? 0 : num_rows;
         for (ptrdiff_t i = 0; i < num_points; i += TALL)
             for (ptrdiff_t j = i + 1; j < num_points; j += WIDE) {
-                const row_float *next[2] = {points, points};
-                for (int half = 0; half < 2 && asked < num_rows; half++) next[half] = rows[asked++] + start + CHUNK;
+                const row_float *next = asked < num_rows ? rows[asked++] + start + CHUNK : points;
                 double tile[TALL][WIDE];
-                tile_distances(points + i * CHUNK, points + j * CHUNK, next, tile);
+                tile_distances(points + i * CHUNK, points + j * CHUNK, next, wide, tile);
                 for (ptrdiff_t u = i; u < i + TALL; u++)
                     for (ptrdiff_t v = j; v < smaller(j + WIDE, num_points); v++)
                         if (u < v) sums[u * num_points + v] += tile[u - i][v - j];
