@@ -130,6 +130,11 @@ class SecureAggregation(Settings):
     weighs 1 in a weighted mean, one with 1024 times as many or more weighs 1024. No stage goes on with fewer than
     ``min_sites`` sites, of which ``colluders`` may be in league with the server; unset, a fifth, rounded up.
     A site's own policy may demand more of all of this.
+
+    Groups have ``group_size`` sites or more, and are drawn once for a run or anew for every round (``regroup``).
+    Of the sites that share sketches, ``wrong_holders`` may answer falsely and ``dropouts`` not at all; unset, as
+    many as the number of sites leaves room for. With ``noise`` every site adds its part of what makes the mean
+    differentially private: its standard deviation is ``noise_multiplier`` times ``clip_norm`` in the sum.
     """
 
     clip_norm: Positive = 10.0
@@ -137,6 +142,20 @@ class SecureAggregation(Settings):
     examples_per_weight: PositiveInt = 1
     min_sites: Annotated[int, Field(ge=2)] = 5
     colluders: Annotated[int, Field(ge=0)] | None = None
+    group_size: Annotated[int, Field(ge=2)] = 5
+    regroup: Literal["run", "round"] = "run"
+    wrong_holders: Annotated[int, Field(ge=0)] | None = None
+    dropouts: Annotated[int, Field(ge=0)] | None = None
+    noise: Literal["none", "skellam", "discrete-gaussian"] = "none"
+    noise_multiplier: NonNegative = 0.0
+
+    @model_validator(mode="after")
+    def _noise_has_a_size(self) -> SecureAggregation:
+        if (self.noise == "none") != (self.noise_multiplier == 0):
+            raise ValueError(
+                f"noise is {self.noise!r} and noise_multiplier {self.noise_multiplier}: give both or neither"
+            )
+        return self
 
 
 class FedAvg(Settings):
@@ -230,7 +249,8 @@ class Plan(Settings):
     ``model`` is the path of the initial model, relative to the plan; it is uploaded with the
     plan and no longer read afterwards. A round that misses its quorum is tried again up to
     ``max_failed_rounds`` times in a row before the run fails. ``protection`` says what the server
-    learns of the updates: every one ("none"), or their sum alone ("masks"); ``secure`` says how.
+    learns of the updates: every one ("none"), their sum alone ("masks"), sums over groups ("groups"), or the
+    distances of sketches and the sum of those selected ("sketch"); ``secure`` says how.
     """
 
     name: Name
@@ -247,40 +267,3 @@ class Plan(Settings):
     aggregator: AggregatorPlan = AggregatorPlan()
     server_optimizer: ServerOptimizerPlan = FedAvg()
     evaluation: Evaluation = Evaluation()
-
-    @model_validator(mode="after")
-    def _possible_when_protected(self) -> Plan:
-        if self.protection != "none":
-            require_protectable(self)
-        return self
-
-
-def require_protectable(plan: Plan) -> None:
-    """Refuse what cannot be done with updates that the server does not see.
-
-    Raises:
-        ValueError: with the first such thing, and what to do about it.
-    """
-    wanted, fewest = plan.aggregator, plan.cohort.quorum or plan.cohort.count or plan.cohort.minimum
-    for wrong, reason in (
-        (plan.protection != "masks", f"there is no protection {plan.protection!r} yet; there is masks"),
-        (
-            wanted.name != "mean",
-            f"aggregator {wanted.name!r} looks at single updates, and masks show the server their sum alone",
-        ),
-        (bool(wanted.pre), "aggregator.pre mixes single updates, which the server does not see"),
-        (wanted.reference is not None, "aggregator.reference shows the server that site's update"),
-        (
-            wanted.clip_norm is not None or wanted.reject_norm is not None,
-            "the server sees no update's norm: set secure.clip_norm, which every site keeps to, "
-            "instead of aggregator.clip_norm and reject_norm",
-        ),
-        (plan.cohort.late != "drop", "a late update is in no sum: set cohort.late to drop"),
-        (
-            fewest < plan.secure.min_sites,
-            f"a round may close with {fewest} updates, and secure.min_sites is {plan.secure.min_sites}: "
-            "raise cohort.quorum (or minimum)",
-        ),
-    ):
-        if wrong:
-            raise ValueError(reason)

@@ -35,6 +35,9 @@ class SumSettings(Settings):
         min_survivors: fewest sites in a sum.
         min_honest: fewest sites beside those that may collude with the server.
         colluding_percent: how many of the sites must be assumed to collude.
+        colluding_percent_in_groups: the same where sums are over groups, since all of them may be in one.
+        regrouping: whether groups may be drawn anew in every round, which lets more be worked out.
+        min_noise_multiplier: least noise in a sum, in units of the clip norm.
         smallest_clip_norm, largest_clip_norm: what an update may be clipped to.
     """
 
@@ -42,6 +45,9 @@ class SumSettings(Settings):
     min_survivors: PositiveInt = 5
     min_honest: Annotated[int, Field(ge=2)] = 3
     colluding_percent: Annotated[int, Field(ge=0, lt=100)] = 20
+    colluding_percent_in_groups: Annotated[int, Field(ge=0, lt=100)] = 20
+    regrouping: bool = False
+    min_noise_multiplier: Annotated[float, Field(ge=0)] = 0.0
     smallest_clip_norm: Annotated[float, Field(gt=0)] = 1e-6
     largest_clip_norm: Annotated[float, Field(gt=0)] = 1e6
 
@@ -75,6 +81,9 @@ class Policy(Settings):
             min_survivors=wanted.min_survivors,
             min_honest=wanted.min_honest,
             colluding_percent=wanted.colluding_percent,
+            colluding_percent_in_groups=wanted.colluding_percent_in_groups,
+            regrouping=wanted.regrouping,
+            min_noise_multiplier=wanted.min_noise_multiplier,
             clip_norms=(wanted.smallest_clip_norm, wanted.largest_clip_norm),
         )
 

@@ -18,7 +18,7 @@ from .aggregation import aggregator_for, trainable_rows
 from .aggregator_state import LAST_AGGREGATE, StoredRows, add_to_histories
 from .hashed_file import WrittenFile
 from .history import Judgement, Participation
-from .planner import fewest_updates
+from .protection import inputs_of_the_rule, require_protectable
 from .update_file import UpdateFile
 
 LARGEST_SCORE = 1e300  # an infinite score is written as this
@@ -52,12 +52,15 @@ def require_coherent(plan: Plan) -> None:
             f"aggregator {wanted.name!r} {verb} a reference site",
             hint="aggregator.reference names the site whose update the others are measured by",
         )
-    fewest = fewest_updates(plan.cohort) - (wanted.reference is not None)
+    if plan.protection != "none":
+        require_protectable(plan)
+    fewest = inputs_of_the_rule(plan) - (wanted.reference is not None)
     try:
         aggregator.require(fewest)
     except TooFewUpdates as error:
         raise ConfigError(
-            f"a round may close with {fewest} updates: {error}", hint="raise cohort.quorum (or minimum), or lower f"
+            f"a round may close with {fewest} {'groups' if plan.protection == 'groups' else 'updates'}: {error}",
+            hint="raise cohort.quorum (or minimum), or lower f",
         ) from None
 
 

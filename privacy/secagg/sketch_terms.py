@@ -18,6 +18,14 @@ def bound_of(session: SessionDescriptor) -> int:
     return math.ceil(norm_bound(session.scale, session.clip_norm, session.num_coordinates))
 
 
+def finest_sketched_scale(clip_norm: float, num_coordinates: int) -> float:
+    """The largest power of two of steps per unit with which no update is longer than sketches allow; 1 at least."""
+    scale = 2.0 ** math.floor(math.log2(MAX_BOUND / clip_norm))
+    while scale > 1 and math.ceil(norm_bound(scale, clip_norm, num_coordinates)) > MAX_BOUND:
+        scale /= 2
+    return max(1.0, scale)
+
+
 def shift_of(session: SessionDescriptor) -> int:
     """r, the bits that every sketch loses."""
     return shift_for(bound_of(session))
@@ -39,7 +47,6 @@ def sketch_fault(session: SessionDescriptor) -> str | None:
         (session.packing == 1, f"the packing K is {session.packing}, expected 1 for sketches"),
         (not session.strict, "there is no proof yet that a sketch is short (strict); ask for sketches without it"),
         (not session.weighted, "sums of selected updates are not weighted"),
-        (not session.whole, f"the rule {session.rule!r} takes whole numbers, and selects nobody"),
         (session.degree == 0, f"each site has {session.degree} neighbours, expected all (0) for sketches"),
         (session.ring is Ring.W32, f"sums have words of {session.ring.value} bits, expected 32 for sketches"),
         (bound <= MAX_BOUND, f"updates may be {bound} steps long, expected at most {MAX_BOUND}: lower the scale"),

@@ -39,6 +39,7 @@ from ..federation import Federation
 from ..history import Run, RunState
 from ..judging import require_coherent
 from ..members import MemberState
+from ..protection import require_protectable_model
 from ..runs import Runs
 from .transfer import chunks, next_in_time
 
@@ -77,7 +78,7 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         scratch = self._fed.blobs.scratch(f"submitted-{secrets.token_hex(6)}")
         try:
             await self._receive(scratch, header.model_bytes, sha256, request_iterator)
-            await asyncio.to_thread(_check_model, scratch)
+            await asyncio.to_thread(_check_model, scratch, plan)
             self._fed.blobs.adopt(scratch, sha256)
             run = self._fed.records.create_run(plan, sha256)
         finally:
@@ -271,9 +272,10 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         return operations_pb2.DrainReply()
 
 
-def _check_model(path: Path) -> None:
+def _check_model(path: Path, plan: Plan) -> None:
     try:
         model = ModelFile.open(path)
+        require_protectable_model(plan, model.layout)
         model.require_finite()
     except FoedusError as error:
         raise ConfigError(str(error).replace(str(path), "the initial model"), hint=error.hint) from None
