@@ -35,7 +35,7 @@ def require_group(session: SessionDescriptor, key_list: bytes) -> None:
     if session.mode is not Mode.GROUPS:
         return
     for message in read_messages(key_list, "a list of keys messages"):
-        if message.sid != session.sid or message.sender not in session.participants:
+        if message.sender not in session.participants:
             raise abort(AbortCode.BAD_GROUPING, f"site {message.sender.hex()} is not in this site's group")
 
 

@@ -149,6 +149,17 @@ def test_two_quorums_of_a_group_share_an_honest_site() -> None:
     assert group_threshold(25, 1, 0, 5) == majority(5, 1)
 
 
+def test_a_larger_group_has_a_threshold_of_its_own() -> None:
+    """What the session names is the smallest group's."""
+    made = federation(23)
+    described = grouped(made, 7)
+    assert [(one.num_sites, one.threshold) for one in group_sessions(described)] == [(8, 5), (8, 5), (7, 5)]
+    described = grouped(made, 8, colluders=0)
+    assert [(one.num_sites, one.threshold) for one in group_sessions(described)] == [(12, 7), (11, 6)]
+    assert described.threshold == 6
+    policy(colluding_percent_in_groups=0).require(replace(described, min_survivors=6))
+
+
 # what is wrong with a grouping
 
 
@@ -217,4 +228,5 @@ def test_groups_are_no_protection_by_default() -> None:
     with pytest.raises(SecureSumFailed, match="does not allow the protection 'groups'"):
         SumPolicy().require(BASE)
     assert Mode.GROUPS not in SumPolicy().modes
-    policy().require(BASE)
+    for rule in ("median", "multi-krum", "mean"):  # what becomes of the sums is not a site's affair
+        policy().require(replace(BASE, rule=rule))

@@ -108,9 +108,9 @@ def test_a_group_of_fewer_than_may_be_gets_no_key_and_no_share() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 26, 2**32 - 1])
 def test_sizes_that_cannot_be_are_bad_groupings(size: int) -> None:
-    described = replace(grouped(MADE, 5), group_size=size)
+    described = replace(grouped(MADE, 5), group_size=size, min_sites=0)
     offer = SumCollection(described, MADE.roster).offer()
-    for allowed in (policy(), relaxed()):
+    for allowed in (policy(), relaxed(), relaxed(min_sites=0)):
         site = MADE.sites(allowed)[0]
         assert site.join(offer, local(described)) is None
         assert site.refusal is not None

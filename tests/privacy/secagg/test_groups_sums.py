@@ -266,11 +266,8 @@ def test_a_server_that_stored_messages_and_closes_goes_on_with_the_same_bytes(ki
             outbox = again.close()
     if killed_in > Phase.KEYS:
         assert outbox == run.outbox
-    assert (again.phase, again.waiting, again.lost) == (
-        run.collection.phase,
-        run.collection.waiting,
-        run.collection.lost,
-    )
+    assert again.phase is run.collection.phase is killed_in
+    assert (again.waiting, again.lost) == (run.collection.waiting, run.collection.lost)
     if killed_in is Phase.UNMASK:
         found = dict(add_up_groups(again, open_groups(again), lambda site: run.rows[site]))
         assert found.keys() == run.require_exact().keys() == {1, 2, 3}
