@@ -7,10 +7,11 @@ from collections.abc import Collection
 from typing import Any
 
 from ..events import Event
-from ..secagg import noise as sum_noise
+from ..secagg.charges import released
 from ..secagg.codes import AbortCode, Refusal, abort
 from ..secagg.descriptor import WHOLE_NUMBERS, Mode, Noise, SessionDescriptor
 from ..secagg.member import Local
+from ..secagg.noise import site_variance
 from ..secagg.opening import SecureSum
 from ..secagg.prg import Ring
 from ..secagg.state import SiteState, Stage, Step
@@ -73,12 +74,12 @@ def cost(query: Query, session: SessionDescriptor) -> Event:
 
     Whoever is at two sites, is counted twice.
     """
-    return sum_noise.released(session, l2=query.l2_sensitivity, l1=query.l1_sensitivity)
+    return released(session, l2=query.l2_sensitivity, l1=query.l1_sensitivity)
 
 
 def answer(query: Query, session: SessionDescriptor, opened: SecureSum) -> Answer:
     """What the sum says."""
-    variance = sum_noise.site_variance(session) * len(opened.survivors) if query.noise else 0
+    variance = site_variance(session) * len(opened.survivors) if query.noise else 0
     return decode(query, opened.sum_D, num_sites=len(opened.survivors), deviation=math.sqrt(variance))
 
 

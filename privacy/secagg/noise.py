@@ -13,17 +13,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from ...errors import ConfigError
 from .. import events, inverse
-from ..events import DiscreteGaussianSum, Event, NoiselessRelease, SkellamSum
 from ..inverse import InverseTable, discrete_gaussian_table, skellam_table
 from ..secrets import Secret
 from .descriptor import Noise, SessionDescriptor
 from .keys import derive
 from .prg import PIECE_BYTES, Keystream, Words, piece_buffer
-from .quantise import norm_bound
 
-_ROUNDED_NORM = 1 + 2.0**-20  # the norm is compared with its bound in doubles
 _PER_PIECE = PIECE_BYTES // 8
 
 
@@ -35,35 +31,6 @@ def total_variance(session: SessionDescriptor) -> Fraction:
 def site_variance(session: SessionDescriptor) -> Fraction:
     """What each site adds: μ / (n_min - c), with at least one honest survivor."""
     return total_variance(session) / session.honest_survivors
-
-
-def release(session: SessionDescriptor) -> Event:
-    """What opening this sum of updates is to each site in it: whoever sees it, might the site have sent nothing?
-
-    Counted with the noise of n_min - c sites: those who collude know theirs, and more than n_min may not be there.
-    Of groups, pass the session of the site's group.
-
-    Raises:
-        ConfigError: the session is one of whole numbers: what they mean for a person, only the query knows.
-    """
-    if session.whole:
-        raise ConfigError("what a sum of whole numbers tells of a person is known from its query alone")
-    bound = norm_bound(session.scale, session.clip_norm, session.num_coordinates) * _ROUNDED_NORM
-    return released(session, l2=bound, l1=bound * min(math.sqrt(session.num_coordinates), bound))
-
-
-def released(session: SessionDescriptor, *, l2: float, l1: float) -> Event:
-    """One release of a session's sum, to which the protected one adds at most ``l2`` and ``l1`` in norm, in steps."""
-    if session.noise is Noise.NONE:
-        return NoiselessRelease()
-    if session.noise is Noise.SKELLAM:
-        return SkellamSum(l2_sensitivity=l2, l1_sensitivity=l1, variance=float(total_variance(session)))
-    return DiscreteGaussianSum(
-        l2_sensitivity=l2,
-        site_variance=float(site_variance(session)),
-        num_sites=session.honest_survivors,
-        num_coordinates=session.num_coordinates,
-    )
 
 
 def noise_fault(session: SessionDescriptor) -> str:

@@ -34,7 +34,7 @@ class SumPolicy:
     In a session of groups, ``min_sites``, ``min_survivors`` and ``min_honest`` are of every group.
 
     Raises:
-        ConfigError: fewer than 2 honest sites, no share of colluders at all, or ranges that hold nothing.
+        ConfigError: fewer than 2 honest sites, no share of colluders at all, ranges that hold nothing, negative noise.
     """
 
     modes: frozenset[Mode] = frozenset({Mode.MASKS})
@@ -57,6 +57,8 @@ class SumPolicy:
         for name, (low, high) in (("clip_norms", self.clip_norms), ("scales", self.scales)):
             if not 0 < low <= high:
                 raise ConfigError(f"{name} is {low} to {high}, expected positive numbers in order")
+        if not self.min_noise_multiplier >= 0:
+            raise ConfigError(f"min_noise_multiplier is {self.min_noise_multiplier}, expected 0 or more")
 
     def colluders(self, num_sites: int, mode: Mode = Mode.MASKS) -> int:
         """Fewest colluders that a session of so many sites must withstand."""

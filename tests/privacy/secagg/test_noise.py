@@ -14,16 +14,19 @@ from foedus.errors import ConfigError, InvalidUpdate, SecureSumFailed
 from foedus.privacy import inverse
 from foedus.privacy.events import DiscreteGaussianSum, NoiselessRelease, SkellamSum
 from foedus.privacy.secagg import descriptor as descriptor_module
+from foedus.privacy.secagg.charges import charge, release
+from foedus.privacy.secagg.codes import AbortCode, Refusal
 from foedus.privacy.secagg.collect import Phase
 from foedus.privacy.secagg.descriptor import Mode, Noise, SessionDescriptor
 from foedus.privacy.secagg.keys import derive
 from foedus.privacy.secagg.masking import mask, plain_words
-from foedus.privacy.secagg.noise import add_noise, noise_table, release, site_variance, total_variance
+from foedus.privacy.secagg.noise import add_noise, noise_table, site_variance, total_variance
 from foedus.privacy.secagg.policy import SumPolicy
 from foedus.privacy.secagg.prg import Keystream, Ring, piece_buffer
 from foedus.privacy.secagg.quantise import norm_bound
 from foedus.privacy.secagg.state import Stage
 from foedus.privacy.secrets import Secret
+from secure_groups import grouped, groups
 from secure_sums import Site, federation, server, session
 
 TEN = federation(10)
@@ -155,6 +158,9 @@ def test_what_the_policy_asks_of_noise() -> None:
     SumPolicy().require(noisy())
     SumPolicy(min_noise_multiplier=0.5).require(noisy())
     assert "multiplier is 0.5, this site expects at least 0.6" in refused(noisy(), SumPolicy(min_noise_multiplier=0.6))
+    for worthless in (-1.0, math.nan):
+        with pytest.raises(ConfigError, match="min_noise_multiplier"):
+            SumPolicy(min_noise_multiplier=worthless)
     assert "multiplier is 0, this site" in refused(session(TEN), SumPolicy(min_noise_multiplier=0.1))
     assert "every site weighs the same" in refused(noisy(weighted=True, ring=Ring.W64))
     assert "expected 0.5 to 65536" in refused(noisy(noise=Noise.DISCRETE_GAUSSIAN, noise_multiplier=9e-5))
@@ -211,8 +217,66 @@ def test_more_sites_of_the_servers_own_are_no_more_noise() -> None:
         run.send()
     assert caught.value.reason == "too-few"
     for site in run.sites.values():
-        assert site.state.stage is not Stage.REVEALED  # so nothing is charged
         assert not [message for message in site.sent if message[0] == Phase.UNMASK]
+
+
+def test_a_round_is_charged_from_the_moment_that_masked_words_can_leave() -> None:
+    """A sum can be opened without the acknowledgement or the shares of a site that is in it."""
+    run = server(TEN, noisy())
+    run.offer()
+    run.send()
+    run.send()
+    gone, away = TEN.ids[0], TEN.ids[1]
+    assert charge(run.sites[gone].state) is None
+    run.mask(absent={away})
+    run.send(absent={gone})
+    run.send(absent={gone})
+    assert gone in run.require_exact().survivors
+    assert charge(run.sites[gone].state) == release(run.described)
+    assert charge(run.sites[away].state) is None
+    other = next(site for site in run.sites.values() if site.id not in (gone, away))
+    assert charge(other.state) == charge(other.state.ended(Refusal(AbortCode.TOO_FEW, ""))) == release(run.described)
+
+
+def test_each_group_has_the_noise_that_its_own_honest_sites_need() -> None:
+    made = federation(11)
+    described = grouped(made, 5, **NOISY, colluders=1, num_coordinates=200)
+    run = groups(made, described)
+    run.offer()
+    run.send()
+    run.send()
+    seeds = {site.id: site.state.rounding for site in run.sites.values()}
+    sessions = {site.id: site.state.descriptor for site in run.sites.values()}
+    run.mask()
+    run.plain = {site: plain_words(sessions[site], run.updates[site], seeds[site]) for site in seeds}
+    run.send()
+    run.send()
+    assert len(run.require_exact()) == 2
+    for one in sessions.values():
+        assert (one.needed_survivors, one.colluders) == (5, 1)
+        assert site_variance(one) == total_variance(described) / 4
+        assert release(one) == release(described)  # here both have four honest survivors
+
+
+def test_the_noises_seeds_show_nowhere() -> None:
+    run = server(TEN, noisy(num_coordinates=300))
+    run.offer()
+    run.send()
+    run.send()
+    seeds = {site.id: site.state.rounding for site in run.sites.values()}
+    run.mask()
+    run.send()
+    run.send()
+    printed = repr([site.state for site in run.sites.values()]) + repr(run.result())
+    wire = b"".join(message for site in run.sites.values() for message in site.sent)
+    for site, seed in seeds.items():
+        for label in ("noise", "noise/ties"):
+            secret = derive(run.described.sid, seed, label).reveal_bytes()
+            assert secret not in wire
+            assert repr(secret)[2:-1] not in printed
+            assert secret.hex() not in printed
+        noise = noise_of(run.described, seed).astype(run.described.ring.unsigned)
+        assert noise[:4].tobytes() not in run.rows[site].tobytes()
 
 
 def reachable(path: Path, seen: set[Path]) -> set[Path]:
