@@ -64,7 +64,8 @@ async def examine(home: SiteHome, clock: Clock) -> list[Finding]:
         credentials = home.credentials()
     except FoedusError as error:
         return [*findings, _bad("certificate", error)]
-    findings += [check_key(home.key), check_certificate(credentials, clock.now()), check_signing(home)]
+    findings += [check_key(home.key), check_certificate(credentials, clock.now())]
+    findings.append(check_signing(home, required=_demands_protection(home.policy)))
     if not any(os.environ.get(name) for name in PROXIES):
         findings.append(await check_port(config.server))
     server, skew = await check_server(config.server, credentials, clock)
@@ -146,26 +147,32 @@ def check_key(path: Path) -> Finding:
     return Finding("key", private, f"mode {mode:04o}", "" if private else f"chmod 600 {path}")
 
 
-def check_signing(home: SiteHome) -> Finding:
-    """Whether this site can take part in secure sums; that it cannot is well, unless the operator's key is pinned."""
+def check_signing(home: SiteHome, *, required: bool) -> Finding:
+    """Whether this site can take part in secure sums; that it cannot is well, unless its policy wants nothing else."""
     name = "secure sums"
+    joins = "ask the operator to run 'foedus roster key', and join again with a new invitation"
     try:
         signer, roster_key = home.signer(), home.pinned_roster_key()
     except FoedusError as error:
         return _bad(name, error, "put the file back from a backup, or leave and join again with a new invitation")
     if signer is None:
-        detail = f"none for this site: it has no {home.signing_key.name}"
-        mend = "put the file back from a backup, or join again with a new invitation"
-        return Finding(name, roster_key is None, detail, "" if roster_key is None else mend)
+        wanting = required or roster_key is not None
+        return Finding(name, not wanting, f"none for this site: it has no {home.signing_key.name}", joins * wanting)
     private = check_key(home.signing_key)
     if not private.ok:
         return Finding(name, False, f"signing key: {private.detail}", private.mend)
     signs = f"this site signs as {site_id(signer.public_key().public_bytes_raw()).hex()}"
     if roster_key is None:
-        return Finding(
-            name, True, f"none for this site: no roster key is pinned, so it can tell no site's key; {signs}"
-        )
+        detail = f"none for this site: no roster key is pinned, so it can tell no site's key; {signs}"
+        return Finding(name, not required, detail, joins * required)
     return Finding(name, True, f"{signs}, rosters are signed by {roster_key.hex()}")
+
+
+def _demands_protection(policy: Path) -> bool:
+    try:
+        return "none" not in load(Policy, policy).protections
+    except FoedusError:
+        return False  # another finding says so
 
 
 def check_certificate(credentials: Credentials, now: float) -> Finding:

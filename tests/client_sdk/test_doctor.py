@@ -160,30 +160,45 @@ def test_a_key_is_its_owners_alone(tmp_path, mode, ok):
 
 async def test_secure_sums(federation, home):
     """Without a roster key a site is well, and is told what that means; with one, all must be there and private."""
+
+    def check(*, required=False):
+        finding = doctor.check_signing(home, required=required)
+        assert finding.ok != bool(finding.mend)
+        return finding
+
     fed = federation()
-    empty = doctor.check_signing(home)
-    assert (empty.ok, empty.detail) == (True, "none for this site: it has no signing.pem")
+    assert (check().ok, check().detail) == (True, "none for this site: it has no signing.pem")
+    assert not check(required=True).ok
     async with fed.running() as address:
         await enrolled(fed, home, address)
-        without = doctor.check_signing(home)
+        without = check()
+        assert not check(required=True).ok
         await join(fed.invitation(address, roster_key=bytes(32)), home, clock=SystemClock())
     id = site_id(fed.signing_keys[0]).hex()
     assert without.ok
     assert "no roster key is pinned" in without.detail
     assert id in without.detail
-    pinned = doctor.check_signing(home)
+    pinned = check(required=True)
     assert (pinned.ok, pinned.detail) == (True, f"this site signs as {id}, rosters are signed by {'00' * 32}")
     home.signing_key.chmod(0o640)
-    readable = doctor.check_signing(home)
+    readable = check()
     assert (readable.ok, readable.mend) == (False, f"chmod 600 {home.signing_key}")
     home.signing_key.write_bytes(b"nonsense")
-    assert not doctor.check_signing(home).ok
+    assert not check().ok
     home.signing_key.unlink()
-    gone = doctor.check_signing(home)
-    assert not gone.ok
-    assert gone.mend
+    assert not check().ok
     home.roster_key.write_text("nonsense")
-    assert not doctor.check_signing(home).ok
+    assert not check().ok
+
+
+async def test_a_policy_that_wants_every_update_protected_needs_a_roster_key(federation, home):
+    fed = federation()
+    async with fed.running() as address:
+        await enrolled(fed, home, address)
+        home.policy.write_text('protections = ["masks"]\n' + home.policy.read_text())
+        assert bad(await examine(home, SystemClock())) == {"secure sums"}
+        await join(fed.invitation(address, roster_key=bytes(32)), home, clock=SystemClock())
+        assert bad(await examine(home, SystemClock())) == set()
 
 
 def test_disk_is_compared_exactly():

@@ -86,6 +86,13 @@ def test_a_server_that_lists_nonsense(members, published, error):
         drawn(*members, published=published)
 
 
+def test_an_empty_roster_is_signed_over_one_of_another_key():
+    """Else a roster that nobody here has signed would stay in force."""
+    draft = drawn(published=roster(3, A, by=OTHER))
+    assert (draft.version, draft.public_keys, draft.changes) == (4, (), True)
+    assert not drawn(published=roster(3)).changes
+
+
 class Server:
     """Answers a publication with what a test says."""
 
