@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from foedus.configuration import load, validate
 from foedus.errors import ConfigError
 from foedus.privacy.analytics.query import MAX_STEPS, Query
 
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "secure-aggregation.md"
 FILE = """
 name = "How old are our patients?"
 min_sites = 6
@@ -38,6 +41,14 @@ def test_a_file_is_a_query(tmp_path: Path) -> None:
     assert found.shape.num_counters == 2**11 - 1
     assert found.l1_sensitivity == 2 * 11
     assert found.l2_sensitivity == pytest.approx(2 * math.sqrt(11))
+
+
+def test_the_query_on_the_page_is_one() -> None:
+    (shown,) = re.findall(r"^```toml\n(.*?)^```", PAGE.read_text().split("## Analytics\n")[1], re.DOTALL | re.MULTILINE)
+    found = validate(Query, tomllib.loads(shown), "the page")
+    assert found.question.kind == "quantile"
+    for keys in (found.model_dump(), found.question.model_dump()):
+        assert all(f"`{key}`" in PAGE.read_text() or key in shown for key in keys)
 
 
 def table(kind: str = "mean", **changes: Any) -> dict[str, Any]:
