@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .thresholds import most_colluders, share_threshold
+from .thresholds import majority, most_colluders, share_threshold
 
 
 def num_groups(num_sites: int, group_size: int) -> int:
@@ -50,6 +50,26 @@ def group_threshold(num_sites: int, colluders: int, degree: int, group_size: int
     return share_threshold(min(group_sizes(num_sites, group_size)), among, degree)
 
 
+def fewest_in_group(num_sites: int, group_size: int, colluders: int, *, min_sites: int = 5, min_honest: int = 3) -> int:
+    """The least ``min_sites`` and ``min_survivors`` that sites with these conditions agree to, for every group."""
+    among = colluders_in_group(num_sites, colluders, group_size)
+    return max(min_sites, among + min_honest, -(-max(group_sizes(num_sites, group_size)) // 2))
+
+
+def groups_left(
+    num_sites: int, group_size: int, colluders: int, *, away: int, min_sites: int = 5, min_honest: int = 3
+) -> int:
+    """The fewest groups that still have a sum, whichever ``away`` of the sites a round is without."""
+    among = colluders_in_group(num_sites, colluders, group_size)
+    fewest = fewest_in_group(num_sites, group_size, colluders, min_sites=min_sites, min_honest=min_honest)
+    left = num_groups(num_sites, group_size)
+    spares = [size - max(fewest, majority(size, among)) for size in group_sizes(num_sites, group_size)]
+    for spare in sorted(spares):  # the groups that are lost first are those that bear least
+        away -= max(spare + 1, 0)
+        left -= away >= 0
+    return left
+
+
 def grouping_fault(
     num_sites: int,
     group_size: int,
@@ -57,19 +77,21 @@ def grouping_fault(
     byzantine: int,
     colluders: int,
     rule: str,
+    away: int = 0,
     min_sites: int = 5,
     min_honest: int = 3,
 ) -> str | None:
     """What is wrong with cutting so many sites into such groups, in one sentence, or None.
 
-    A rule's own condition is to be asked of the rule, with ``num_groups`` as its number of inputs.
+    A rule's own condition is to be asked of the rule, with ``groups_left`` as its number of inputs.
 
     Args:
-        num_sites: n; the fewest that a run may have.
+        num_sites: n, the participants.
         group_size: g.
         byzantine: f.
         colluders: c.
         rule: the rule's name, for the sentence.
+        away: so many participants may be missing in a round.
         min_sites: fewest sites in a group.
         min_honest: fewest sites beside the colluding ones in a group.
     """
@@ -90,4 +112,8 @@ def grouping_fault(
     if g - among < min_honest:
         met = f"{among} of {colluders} colluding sites may meet in one, which leaves {g - among} honest"
         return f"{what}; {met}, expected at least {min_honest}: make groups larger, or assume fewer to collude"
+    left = groups_left(n, g, colluders, away=away, min_sites=min_sites, min_honest=min_honest)
+    if left < fewest_groups(f):
+        lost = f"with {away} away, {found - left} of them can be lost"
+        return f"{what}; {lost}, and {rule} with f = {f} needs at least {fewest_groups(f)}: ask more sites"
     return None

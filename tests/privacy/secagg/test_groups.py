@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import fields, replace
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, product
 from math import comb
 from typing import Any
 
@@ -19,16 +19,18 @@ from foedus.privacy.secagg.grouping import (
     colluders_in_group,
     cut,
     fewest_groups,
+    fewest_in_group,
     group_sizes,
     group_threshold,
     grouping_fault,
+    groups_left,
     num_groups,
 )
 from foedus.privacy.secagg.groups import group_session, group_sessions, groups_of
 from foedus.privacy.secagg.policy import SumPolicy
 from foedus.privacy.secagg.prg import Ring
 from foedus.privacy.secagg.thresholds import majority
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from secure_groups import grouped, policy
 from secure_sums import federation
@@ -199,6 +201,54 @@ def test_groupings_that_hold(n: int, g: int, f: int, c: int) -> None:
 )
 def test_groupings_that_do_not_are_said_in_a_sentence(found: str | None, sentence: str) -> None:
     assert found == sentence
+
+
+def by_brute_force(n: int, g: int, c: int, away: int) -> int:
+    """The worst of all ways in which so many sites can be missing from the groups."""
+    among, sizes = colluders_in_group(n, c, g), group_sizes(n, g)
+    needed = [max(fewest_in_group(n, g, c, min_sites=3, min_honest=2), majority(size, among)) for size in sizes]
+    ways = (gone for gone in product(range(away + 1), repeat=len(sizes)) if sum(gone) == away)
+    possible = (gone for gone in ways if all(lost <= size for lost, size in zip(gone, sizes, strict=True)))
+    return min(
+        sum(size - lost >= least for size, lost, least in zip(sizes, gone, needed, strict=True)) for gone in possible
+    )
+
+
+@settings(max_examples=60)
+@given(st.integers(4, 22), st.integers(4, 9), st.integers(0, 5), st.integers(0, 5))
+def test_groups_left_by_brute_force(n: int, g: int, c: int, away: int) -> None:
+    assume(g <= n)
+    away = min(away, n)
+    assert groups_left(n, g, c, away=away, min_sites=3, min_honest=2) == by_brute_force(n, g, c, away)
+
+
+def test_sites_that_are_away_may_cost_a_group_each() -> None:
+    assert groups_left(25, 5, 1, away=2) == 3
+    assert groups_left(25, 5, 1, away=2, min_sites=4) == 4
+    assert groups_left(30, 6, 1, away=2) == 4
+    assert fault(25, 5, 1, 1, away=2) is None
+    assert fault(25, 5, 2, 1, away=1) == (
+        "groups of 5 from 25 sites are 5 groups; with 1 away, 1 of them can be lost, and trimmed-mean with "
+        "f = 2 needs at least 5: ask more sites"
+    )
+
+
+def test_the_least_that_a_group_may_have_is_what_a_site_agrees_to() -> None:
+    for n, g, c in ((25, 5, 1), (50, 13, 10), (50, 10, 5), (64, 16, 0)):
+        least = fewest_in_group(n, g, c)
+        described = replace(
+            BASE,
+            participants=tuple(number.to_bytes(16, "big") for number in range(n)),
+            group_size=g,
+            colluders=c,
+            threshold=group_threshold(n, c, 0, g),
+            min_sites=least,
+            min_survivors=least,
+        )
+        wanted = policy(colluding_percent_in_groups=0)
+        wanted.require(described)
+        with pytest.raises(SecureSumFailed):
+            wanted.require(replace(described, min_survivors=least - 1))
 
 
 @given(st.integers(1, 80), st.integers(0, 30), st.integers(0, 6), st.integers(0, 100))
