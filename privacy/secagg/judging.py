@@ -105,16 +105,17 @@ def _settled(dealing: Dealing, dealers: tuple[bytes, ...], answers: Mapping[byte
     masking = [dealer for dealer in dealing.mask_dealers if dealer in dealers]
     degrees = judge_degrees(packing, places, np.stack([answers[holder].degrees_N for holder in holders]))
     masks = judge_masks(packing, places, np.stack([answers[holder].masks_Z for holder in holders]))
-    if masks.bad:
-        blamed = [masking[place] for place in masks.bad]
-        raise abort(AbortCode.BAD_DEALER, "masks do not add up; the round is tried again without a site", blamed)
     about_degrees, about_masks = (
         {(those[dealer], dealing.members[holder]) for dealer, holder in judgement.disputes}
         for those, judgement in ((dealers, degrees), (masking, masks))
     )
-    outcome = settle([dealers[place] for place in degrees.bad], about_degrees | about_masks, packing.liars)
+    bad_masks = [masking[place] for place in masks.bad]
+    bad = {*bad_masks, *(dealers[place] for place in degrees.bad)}
+    outcome = settle(bad, about_degrees | about_masks, packing.liars)
     if outcome.num_liars > packing.liars:
         raise abort(AbortCode.UNDECODABLE, f"more than {packing.liars} sites have dealt or answered falsely")
+    if bad_masks:
+        raise abort(AbortCode.BAD_DEALER, "masks do not add up; the round is tried again without a site", bad_masks)
     if any(holder not in outcome.out for _, holder in about_masks):
         # A dealer left out still has its masks in every answer; here they are wrong in answers that are left in.
         reason = "masks are not what all holders say; of the sites named, at least every other one lies"

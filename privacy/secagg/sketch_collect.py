@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import SecureSumFailed
 from ..secrets import Secret
-from ..sharing.field import Elements
+from ..sharing.field import ELEMENT_BYTES, Elements
 from ..sharing.selection import hides_enough
 from .checks import require_enough
 from .codes import AbortCode, Refusal, abort, refusal_of
@@ -23,7 +23,7 @@ from .dealing import Dealing, dealing_of
 from .descriptor import SessionDescriptor
 from .inbox import Inbox
 from .judging import Judged, judge
-from .keys import derive
+from .keys import TAG_BYTES, derive
 from .messages import frame, signed_list
 from .prg import stream
 from .roster import Roster
@@ -149,6 +149,9 @@ class SketchCollection:
                     raise abort(AbortCode.BAD_LIST, "the site has dealt in another view", [sender])
                 if set(deal.digests) != set(self.survivors) - {sender}:
                     raise abort(AbortCode.BAD_LIST, "the deal is not one for every other survivor", [sender])
+                size = ELEMENT_BYTES * self.dealing.num_elements(sender) + TAG_BYTES
+                if any(len(box.ciphertext) != size for box in boxes):
+                    raise abort(AbortCode.BAD_MESSAGE, f"the boxes do not hold {size} bytes each", [sender])
                 if {box.other: box.digest for box in boxes} != deal.digests:
                     raise abort(AbortCode.BAD_MESSAGE, "the boxes are not those that were signed", [sender])
                 self.deals[sender] = message

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from by_definition import uniform
 from foedus.aggregators.geometry import Geometry
 from foedus.aggregators.krum import MultiKrum
 from foedus.aggregators.protocols import DistanceRule
+from foedus.privacy.secagg import masking, sketching
 from foedus.privacy.secagg.codes import Refusal
 from foedus.privacy.secagg.collect import Phase
 from foedus.privacy.secagg.descriptor import Mode, SessionDescriptor
@@ -22,6 +24,7 @@ from foedus.privacy.secagg.masking import plain_words
 from foedus.privacy.secagg.opening import SecureSum
 from foedus.privacy.secagg.policy import SumPolicy
 from foedus.privacy.secagg.prg import Words
+from foedus.privacy.secagg.signing import Signed, sign
 from foedus.privacy.secagg.sketch_collect import Choice, SketchCollection
 from foedus.privacy.secagg.sketch_opening import add_up_selected, open_selected
 from foedus.privacy.secagg.sketching import share_sketch
@@ -70,10 +73,10 @@ def choosing(rule: DistanceRule, f: int) -> Choice:
 
 
 def benign(described: SessionDescriptor, seed: int = 0) -> dict[bytes, npt.NDArray[np.float32]]:
-    """Updates that agree by half, of a norm of about 30."""
-    random, d = np.random.default_rng(seed), described.num_coordinates
-    common = random.normal(size=d)
-    rows = 0.7 * common + 0.7 * random.normal(size=(described.num_sites, d))
+    """Updates that agree in part, each with a spread of its own; of norms about 30."""
+    random, n, d = np.random.default_rng(seed), described.num_sites, described.num_coordinates
+    spread = random.permutation(np.linspace(0.4, 1.0, n))
+    rows = 0.7 * random.normal(size=d) + spread[:, None] * random.normal(size=(n, d))
     return {
         site: (row * (30 / np.sqrt(d))).astype(np.float32)
         for site, row in zip(described.participants, rows, strict=True)
@@ -118,6 +121,17 @@ class SketchServer:
             if site not in absent:
                 self.take(self.sites[site].receive(message))
 
+    def send_changed(self, changes: Mapping[bytes, Callable[[bytes], bytes]]) -> None:
+        """Close the phase and pass the messages on; some sites answer with another body than they should."""
+        self.outbox = self.collection.close()
+        for site, message in self.outbox.items():
+            reply = self.sites[site].receive(message)
+            if site in changes and reply is not None:
+                honest = Signed.from_bytes(reply)
+                body = changes[site](honest.body)
+                reply = sign(self.sites[site].member.key, honest.kind, honest.sid, body).to_bytes()
+            self.take(reply)
+
     def mask(self, absent: Collection[bytes] = ()) -> None:
         for site in self.collection.masks.shares:
             if site not in absent:
@@ -139,6 +153,33 @@ class SketchServer:
         for site in self.sites.values():
             if site.id not in absent and site.stored is not None and site.state.stage is Stage.SETTLED:
                 self.take(sketch(site, self.updates[site.id]))
+
+    def upload_words(self, site: Site, words_D: Words) -> None:
+        """An attacker masks whatever it likes."""
+        with patch.object(masking, "plain_words", lambda *_: words_D.copy()):
+            self.upload(site)
+        self.plain[site.id] = words_D
+
+    def deal_words(self, site: Site, words_D: Words) -> None:
+        """An attacker shares the sketch of whatever it likes."""
+        sharing = replace(site.state.sharing, update_digest=masking.update_digest(words_D))
+        site.stored = stored(replace(site.state, sharing=sharing))
+        with patch.object(sketching, "plain_words", lambda *_: words_D.copy()):
+            self.take(sketch(site, self.updates[site.id]))
+
+    def attack(self, masked: Mapping[bytes, Words], shared: Mapping[bytes, Words] | None = None) -> None:
+        """Up to the deals, with attackers who mask these words, and share the sketch of those, or of the same."""
+        self.to(Phase.SHARES)
+        self.send()
+        for site in self.sites.values():
+            if site.id in masked:
+                self.upload_words(site, masked[site.id])
+            else:
+                self.upload(site)
+        self.send()
+        for site in masked:
+            self.deal_words(self.sites[site], (shared or masked)[site])
+        self.deal()
 
     def to(self, phase: Phase, leaves: Mapping[bytes, Phase] | None = None) -> None:
         """On to a phase, its messages sent; ``leaves`` names the phase from whose message on a site is gone."""
