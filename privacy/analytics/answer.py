@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -32,17 +33,48 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """What one question has come to.
+
+    Attributes:
+        kind, column: the question.
+        estimates: one, or one for each bin, category or share.
+        num_records: how many records it rests on; None where that is withheld.
+    """
+
+    kind: str
+    column: str
+    estimates: tuple[Estimate, ...]
+    num_records: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
     """What a query has come to.
 
     Attributes:
-        estimates: one, or one for each bin, category or share.
-        num_records: how many records it rests on; None where that is withheld.
+        answers: to its questions, in order.
         num_sites: of how many sites.
+        epsilon, delta: what the answers together are to each person; None without noise, when no ε holds.
     """
 
-    estimates: tuple[Estimate, ...]
-    num_records: float | None
+    answers: tuple[Answer, ...]
     num_sites: int
+    epsilon: float | None = None
+    delta: float | None = None
+
+    def to_json(self) -> str:
+        """The same as JSON."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Answers:
+        """What ``to_json`` wrote."""
+        found = json.loads(text)
+        answers = (
+            Answer(**(answer | {"estimates": tuple(Estimate(**one) for one in answer["estimates"])}))
+            for answer in found["answers"]
+        )
+        return Answers(**(found | {"answers": tuple(answers)}))
 
 
 def estimate(

@@ -5,7 +5,8 @@ Shape suffixes: R records, K counters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 import numpy as np
@@ -14,73 +15,110 @@ import numpy.typing as npt
 from ...errors import ConfigError, InvalidUpdate
 from . import bins, moments, tree
 from .answer import Answer, Integers, too_few
-from .query import Count, Histogram, Mean, Quantile, Query, Sum, Top, Variance
+from .query import Count, Histogram, Mean, Part, Quantile, Query, Question, Sum, Top, Variance
 
 Values = npt.NDArray[Any] | Sequence[Any]
 
 
-def encode(query: Query, values_R: Values, people_R: Values | None = None) -> Integers:
+def encode(query: Query, records: Mapping[str, Values], people_R: Values | None = None) -> Integers:
     """What this site adds to the sum: K counters, int64.
 
     A record without a value (None, NaN, "") is left out.
 
     Args:
-        values_R: the column that the query asks about.
+        records: the columns that the query asks about, by name.
         people_R: whose record each is; without, each is of another person.
 
     Raises:
-        ConfigError: the column holds text where numbers are asked for, or the lengths differ.
+        ConfigError: a column is missing, holds text where numbers are asked for, or has not one value for each person.
         InvalidUpdate: there are more records than the query takes from a site.
     """
-    column_R = _column(query, values_R)
+    counters_K = np.zeros(query.shape.num_counters, np.int64)
+    for part in query.parts:
+        counters_K[part.start : part.stop] = part.stretch * _encoded(query, part.question, records, people_R)
+    return counters_K
+
+
+def decode(query: Query, counters_K: Integers, *, deviation: float = 0.0) -> tuple[Answer, ...]:
+    """The answers from the sum of the counters, in the order of the questions.
+
+    Args:
+        counters_K: int64, the sum over the sites.
+        deviation: standard deviation of the noise in each counter; 0 without.
+    """
+    return tuple(_decoded(query, part, counters_K, deviation) for part in query.parts)
+
+
+def num_records(query: Query, counters_K: Integers) -> tuple[float, ...]:
+    """How many records were counted for each question; exactly, if there was no noise."""
+    return tuple(_num_records(part.question, _own(part, counters_K)) for part in query.parts)
+
+
+def _encoded(query: Query, question: Question, records: Mapping[str, Values], people_R: Values | None) -> Integers:
+    if question.column not in records:
+        raise ConfigError(f"there is no column {question.column!r}")
+    column_R = _column(question, records[question.column])
     if people_R is not None and len(people_R) != len(column_R):
-        raise ConfigError(f"{len(column_R)} records are of {len(people_R)} people, expected as many")
+        raise ConfigError(f"column {question.column!r} has not one value for each value of the column of people")
     present_R = _present(column_R)
     kept_R = column_R[present_R]
     if people_R is not None:
         kept_R = kept_R[_first_of_each(np.asarray(people_R)[present_R], query.records_per_person)]
     if len(kept_R) > query.max_records_per_site:
         raise InvalidUpdate(
-            f"query {query.name!r} takes at most {query.max_records_per_site} records of a site, this one has "
-            f"{len(kept_R)}",
+            f"query {query.name!r} takes at most {query.max_records_per_site} records of a site, this one has more",
             hint="ask for a higher max_records_per_site",
         )
-    match query.question:
-        case Histogram() | Top() as question:
-            return bins.encode(question, kept_R)
-        case Quantile() as question:
-            return tree.encode(question, kept_R)
-        case Count() | Sum() | Mean() | Variance() as question:
-            return moments.encode(question, kept_R)
-        case _:
-            assert_never(query.question)
-
-
-def decode(query: Query, counters_K: Integers, *, num_sites: int, deviation: float = 0.0) -> Answer:
-    """The answer from the sum of the counters.
-
-    Args:
-        counters_K: int64, the sum over the sites.
-        num_sites: of how many.
-        deviation: standard deviation of the noise in each counter; 0 without.
-    """
-    question, least = query.question, query.withhold_below
     match question:
         case Histogram() | Top():
-            num, estimates = bins.num_records(counters_K), bins.decode(question, counters_K, deviation, least)
+            return bins.encode(question, kept_R)
         case Quantile():
-            num, estimates = tree.num_records(counters_K), tree.decode(question, counters_K, deviation, least)
+            return tree.encode(question, kept_R)
         case Count() | Sum() | Mean() | Variance():
-            num = moments.num_records(question, counters_K)
-            estimates = moments.decode(question, counters_K, deviation, least)
+            return moments.encode(question, kept_R)
         case _:
             assert_never(question)
-    return Answer(tuple(estimates), None if too_few(num, least) else max(num, 0.0), num_sites)
 
 
-def _column(query: Query, values_R: Values) -> npt.NDArray[Any]:
+def _decoded(query: Query, part: Part, counters_K: Integers, deviation: float) -> Answer:
+    question, own_K, least = part.question, _own(part, counters_K), query.withhold_below
+    if part.stretch > 1:  # dividing rounds by half a record at most
+        deviation = math.hypot(deviation / part.stretch, math.sqrt(1 / 12))
+    match question:
+        case Histogram() | Top():
+            estimates = bins.decode(question, own_K, deviation, least)
+        case Quantile():
+            estimates = tree.decode(question, own_K, deviation, least)
+        case Count() | Sum() | Mean() | Variance():
+            estimates = moments.decode(question, own_K, deviation, least)
+        case _:
+            assert_never(question)
+    num = _num_records(question, own_K)
+    shown = None if too_few(num, least) else max(num, 0.0)
+    return Answer(question.kind, question.column, tuple(estimates), shown)
+
+
+def _own(part: Part, counters_K: Integers) -> Integers:
+    """A question's counters, without the stretch."""
+    own_K = counters_K[part.start : part.stop]
+    return own_K if part.stretch == 1 else (own_K + part.stretch // 2) // part.stretch
+
+
+def _num_records(question: Question, counters_K: Integers) -> float:
+    match question:
+        case Histogram() | Top():
+            return bins.num_records(counters_K)
+        case Quantile():
+            return tree.num_records(counters_K)
+        case Count() | Sum() | Mean() | Variance():
+            return moments.num_records(question, counters_K)
+        case _:
+            assert_never(question)
+
+
+def _column(question: Question, values_R: Values) -> npt.NDArray[Any]:
     """The values as numbers where the question is about numbers."""
-    if isinstance(query.question, Count | Top):
+    if isinstance(question, Count | Top):
         return np.array([*values_R, None], object)[:-1]
     if isinstance(values_R, np.ndarray) and values_R.dtype.kind in "biuf":
         return values_R.astype(np.float64)
@@ -88,7 +126,7 @@ def _column(query: Query, values_R: Values) -> npt.NDArray[Any]:
         return np.array([np.nan if value is None else value for value in values_R], np.float64)
     except (ValueError, TypeError):
         raise ConfigError(
-            f"column {query.question.column!r} holds something that is no number",
+            f"column {question.column!r} holds something that is no number",
             hint='ask for kind = "top" of a column of categories',
         ) from None
 

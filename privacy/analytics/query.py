@@ -6,13 +6,14 @@ import hashlib
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from ...configuration import Settings
 
-MAX_COUNTERS = 1 << 20
+MAX_COUNTERS = 1 << 17  # of 64 bits: a mebibyte, which is what one message holds
+MAX_QUESTIONS = 1000
 MAX_STEPS = 1 << 50  # in one counter of one site: a double holds it, and 2^13 sites' sum fits 64 bits
 
 Column = Annotated[str, Field(min_length=1, max_length=200)]
@@ -129,7 +130,7 @@ class Quantile(Settings):
     low: float
     high: float
     at: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(default=(0.5,), min_length=1, max_length=100)
-    height: int = Field(default=10, ge=1, le=19)
+    height: int = Field(default=10, ge=1, le=16)
 
     @model_validator(mode="after")
     def _in_order(self) -> Quantile:
@@ -137,6 +138,9 @@ class Quantile(Settings):
             raise ValueError(f"low {self.low:g} is not below high {self.high:g}")
         return self
 
+
+Kind = Literal["count", "sum", "mean", "variance", "histogram", "top", "quantile"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Question = Annotated[
     Count | Sum | Mean | Variance | Histogram | Top | Quantile,
@@ -156,30 +160,69 @@ class Noise(Settings):
     kind: Literal["skellam", "discrete-gaussian"] = "skellam"
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One question of a query, and which of the query's counters are its own.
+
+    Attributes:
+        question: what is asked.
+        start, stop: its counters, from where to before where.
+        stretch: by how much they are multiplied. With noise, which is the same on every counter, a record must be
+            able to add about as much to the counters of each question, or the noise would drown the smaller ones.
+    """
+
+    question: Question
+    start: int
+    stop: int
+    stretch: int
+
+
 class Query(Settings):
-    """A question and the conditions under which it is asked.
+    """Questions that are answered together, from one sum, and the conditions under which they are asked.
+
+    A file may say ``[question]`` where there is only one.
 
     Attributes:
         name: for people and logs.
-        question: what is asked.
+        questions: what is asked.
         min_sites: fewest sites in the answer.
+        colluders: so many of the sites may be the server's; None is a fifth of those asked.
+        deadline_seconds: a site that does not answer a message for so long is left out.
         withhold_below: what rests on fewer records is not shown. It is the reader that this hides them from: the
             server has seen the sum.
-        records_per_person: so many records of one person are counted, the first ones at each site.
+        records_per_person: so many records of one person are counted for each question, the first ones at each site.
         max_records_per_site: a site with more does not answer.
         noise: none, unless this is here.
     """
 
     name: str = Field(min_length=1, max_length=100)
-    question: Question
+    questions: tuple[Question, ...] = Field(min_length=1, max_length=MAX_QUESTIONS)
     min_sites: int = Field(default=5, ge=3)
+    colluders: int | None = Field(default=None, ge=0)
+    deadline_seconds: float = Field(default=60.0, gt=0, le=86_400)
     withhold_below: int = Field(default=5, ge=0)
     records_per_person: int = Field(default=1, ge=1, le=1000)
     max_records_per_site: int = Field(default=1_000_000, ge=1)
     noise: Noise | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _only_question(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or "question" not in values:
+            return values
+        if "questions" in values:
+            raise ValueError("give question or questions, not both")
+        return {name: value for name, value in values.items() if name != "question"} | {
+            "questions": (values["question"],)
+        }
+
     @model_validator(mode="after")
     def _fits(self) -> Query:
+        if (num := self.shape.num_counters) > MAX_COUNTERS:
+            raise ValueError(
+                f"the answer is {num} counters, at most {MAX_COUNTERS} are summed at once; ask for fewer bins, a lower "
+                "tree, or in several queries"
+            )
         if self.most_per_site > MAX_STEPS:
             most = MAX_STEPS // self.shape.largest
             raise ValueError(
@@ -189,9 +232,30 @@ class Query(Settings):
         return self
 
     @property
+    def parts(self) -> tuple[Part, ...]:
+        """The questions with their counters, in order."""
+        shapes = [shape_of(question) for question in self.questions]
+        largest, stop, parts = max(shape.largest for shape in shapes), 0, []
+        for question, shape in zip(self.questions, shapes, strict=True):
+            start, stop = stop, stop + shape.num_counters
+            parts.append(Part(question, start, stop, largest // shape.largest if self.noise else 1))
+        return tuple(parts)
+
+    @property
     def shape(self) -> Shape:
-        """What one record can add."""
-        return shape_of(self.question)
+        """What one record can add, if it answers every question."""
+        parts = [(shape_of(part.question), part.stretch) for part in self.parts]
+        return Shape(
+            num_counters=sum(shape.num_counters for shape, _ in parts),
+            largest=max(shape.largest * stretch for shape, stretch in parts),
+            l1=sum(shape.l1 * stretch for shape, stretch in parts),
+            l2=math.hypot(*(shape.l2 * stretch for shape, stretch in parts)),
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are asked about, each once."""
+        return tuple(dict.fromkeys(question.column for question in self.questions))
 
     @property
     def most_per_site(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from ..events import Event
+from ..renyi import epsilon
 from ..secagg.charges import released
 from ..secagg.codes import AbortCode, Refusal, abort
 from ..secagg.descriptor import WHOLE_NUMBERS, Mode, Noise, SessionDescriptor
@@ -15,11 +16,12 @@ from ..secagg.noise import site_variance
 from ..secagg.opening import SecureSum
 from ..secagg.prg import Ring
 from ..secagg.state import SiteState, Stage, Step
-from .answer import Answer
+from .answer import Answers
 from .counters import decode
 from .differencing import Cohort, differencing_fault
 from .query import Query
 
+DELTA = 1e-6  # with which an answer's ε is stated
 _KINDS = {"skellam": Noise.SKELLAM, "discrete-gaussian": Noise.DISCRETE_GAUSSIAN}
 
 
@@ -77,10 +79,14 @@ def cost(query: Query, session: SessionDescriptor) -> Event:
     return released(session, l2=query.l2_sensitivity, l1=query.l1_sensitivity)
 
 
-def answer(query: Query, session: SessionDescriptor, opened: SecureSum) -> Answer:
-    """What the sum says."""
-    variance = site_variance(session) * len(opened.survivors) if query.noise else 0
-    return decode(query, opened.sum_D, num_sites=len(opened.survivors), deviation=math.sqrt(variance))
+def answers(query: Query, session: SessionDescriptor, opened: SecureSum) -> Answers:
+    """What the sum says, and what having said it is to each person."""
+    num_sites = len(opened.survivors)
+    if query.noise is None:
+        return Answers(decode(query, opened.sum_D), num_sites)
+    deviation = math.sqrt(site_variance(session) * num_sites)
+    found = decode(query, opened.sum_D, deviation=deviation)
+    return Answers(found, num_sites, epsilon([cost(query, session)], DELTA), DELTA)
 
 
 def guarded(step: Step, answered: Collection[Cohort], fewest: int = 3) -> Step:

@@ -14,7 +14,7 @@ from foedus.privacy.analytics.counters import encode
 from foedus.privacy.analytics.differencing import Cohort
 from foedus.privacy.analytics.query import Query
 from foedus.privacy.analytics.sessions import (
-    answer,
+    answers,
     cost,
     guarded,
     local,
@@ -54,7 +54,7 @@ def records(seed: int = 0) -> dict[bytes, np.ndarray]:
 
 def asked_of_all(asked: Query, absent: Collection[bytes] = ()) -> Server:
     run = server(TEN, described(asked))
-    run.updates = {site: encode(asked, values) for site, values in records().items()}
+    run.updates = {site: encode(asked, {"age": values}) for site, values in records().items()}
     run.offer(known=local(asked))
     run.send()
     run.send()
@@ -68,11 +68,12 @@ def test_the_answer_is_that_over_all_records_but_the_drop_outs() -> None:
     asked = query()
     run = asked_of_all(asked, absent={TEN.ids[4]})
     opened = run.require_exact()
-    found = answer(asked, run.described, opened)
+    found = answers(asked, run.described, opened)
+    (variance,) = found.answers
     everything = np.concatenate([values for site, values in records().items() if site != TEN.ids[4]])
-    assert found.num_records == len(everything)
-    assert found.num_sites == 9
-    assert found.estimates[0].value == pytest.approx(everything.var(), rel=1e-12)
+    assert variance.num_records == len(everything)
+    assert (found.num_sites, found.epsilon, found.delta) == (9, None, None)
+    assert variance.estimates[0].value == pytest.approx(everything.var(), rel=1e-12)
 
 
 @pytest.mark.parametrize("largest", [2**31, 2**50])
@@ -139,13 +140,13 @@ def test_noise_is_a_multiple_of_what_one_person_can_add(kind: str) -> None:
     asked = query({"multiplier": 4.0, "kind": kind}, kind="histogram", edges=tuple(range(0, 125, 5)))
     run = asked_of_all(asked)
     opened = run.require_exact()
-    plain = np.sum([encode(asked, values) for values in records().values()], axis=0)
+    plain = np.sum([encode(asked, {"age": values}) for values in records().values()], axis=0)
     off = (opened.sum_D - plain).astype(float)
     honest = run.described.honest_survivors
     expected = 16 * 10 / honest
     assert 0.4 * expected < np.mean(off**2) < 2.2 * expected
-    found = answer(asked, run.described, opened)
-    one = next(one for one in found.estimates if one.label == "[50, 55)")
+    found = answers(asked, run.described, opened)
+    one = next(one for one in found.answers[0].estimates if one.label == "[50, 55)")
     assert one.low is not None
     assert one.high is not None
     assert one.high - one.low == pytest.approx(2 * 1.96 * math.sqrt(expected))
@@ -159,6 +160,7 @@ def test_noise_is_a_multiple_of_what_one_person_can_add(kind: str) -> None:
         assert event.site_variance == pytest.approx(16 / honest)
         assert event.num_coordinates == 25
     assert 0 < epsilon([event], 1e-6) < 2
+    assert (found.epsilon, found.delta) == (epsilon([event], 1e-6), 1e-6)
     assert cost(query(), described(query())) == NoiselessRelease()
 
 
@@ -191,7 +193,7 @@ def test_another_query_under_the_same_name_is_another_session() -> None:
 def acknowledged(asked: Query, answered: list[Cohort], survivors: int) -> list[SiteState]:
     """Everybody's state once the survivors are known, as a site keeps it that remembers what was answered."""
     run = server(TEN, described(asked))
-    run.updates = {site: encode(asked, values) for site, values in records().items()}
+    run.updates = {site: encode(asked, {"age": values}) for site, values in records().items()}
     run.offer(known=local(asked))
     run.send()
     run.send()

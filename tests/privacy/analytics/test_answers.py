@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from foedus.errors import ConfigError, InvalidUpdate
-from foedus.privacy.analytics.answer import Answer
-from foedus.privacy.analytics.counters import Values, decode, encode
+from foedus.privacy.analytics.answer import Answer, Answers
+from foedus.privacy.analytics.counters import Values, decode, encode, num_records
 from foedus.privacy.analytics.query import Query
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,9 +25,14 @@ def query(kind: str, **fields: Any) -> Query:
     return Query.model_validate({"name": "q", "withhold_below": 0, "question": question} | outer)
 
 
+def counted(asked: Query, values: Values, people: Values | None = None) -> np.ndarray:
+    return encode(asked, {"age": values}, people)
+
+
 def answered(asked: Query, sites: list[Values], deviation: float = 0.0) -> Answer:
-    total = np.sum([encode(asked, values) for values in sites], axis=0)
-    return decode(asked, total, num_sites=len(sites), deviation=deviation)
+    total = np.sum([counted(asked, values) for values in sites], axis=0)
+    (found,) = decode(asked, total, deviation=deviation)
+    return found
 
 
 def only(asked: Query, sites: list[Values]) -> float:
@@ -49,21 +54,21 @@ def test_what_eight_and_one_people_come_to() -> None:
         ("[60, 92]", 3),
         ("other", 0),
     ]
-    assert (bins.num_records, bins.num_sites) == (9, 4)
+    assert (bins.kind, bins.column, bins.num_records) == ("histogram", "age", 9)
     (median,) = answered(query("quantile", low=0, high=128, height=7), AGES).estimates
     assert (median.low, median.value, median.high) == (41, 41.5, 42)
 
 
 def test_the_counters_of_one_site() -> None:
     """From 0 to 120 the middle is 60, the most 60: (60 n, Σ(v - 60)), for a variance (3600 n, 60 Σx, Σx²)."""
-    assert encode(query("mean", low=0, high=120), AGES[0]).tolist() == [180, -54]
-    assert encode(query("variance", low=0, high=120), AGES[0]).tolist() == [10800, -60 * 54, 900 + 361 + 25]
-    assert encode(query("sum", low=0, high=120, scale=10), [30.04]).tolist() == [600, -300]
-    assert encode(query("quantile", low=0, high=4, height=2), [0.5, 3.5, 9.0, -1]).tolist() == [4, 2, 2, 2, 0, 0, 2]
-    assert encode(query("count"), ["x", None, "", "y"]).tolist() == [2]
-    assert encode(query("top", categories=("a", "b")), ["a", "c", "a", None]).tolist() == [2, 0, 1]
-    assert encode(query("top", categories=("1", "2")), np.array([1, 2, 2])).tolist() == [1, 2, 0]
-    assert encode(query("histogram", edges=(0, 1, 2)), [0, 1, 2, -0.1, 2.1, math.inf, math.nan]).tolist() == [1, 2, 3]
+    assert counted(query("mean", low=0, high=120), AGES[0]).tolist() == [180, -54]
+    assert counted(query("variance", low=0, high=120), AGES[0]).tolist() == [10800, -60 * 54, 900 + 361 + 25]
+    assert counted(query("sum", low=0, high=120, scale=10), [30.04]).tolist() == [600, -300]
+    assert counted(query("quantile", low=0, high=4, height=2), [0.5, 3.5, 9.0, -1]).tolist() == [4, 2, 2, 2, 0, 0, 2]
+    assert counted(query("count"), ["x", None, "", "y"]).tolist() == [2]
+    assert counted(query("top", categories=("a", "b")), ["a", "c", "a", None]).tolist() == [2, 0, 1]
+    assert counted(query("top", categories=("1", "2")), np.array([1, 2, 2])).tolist() == [1, 2, 0]
+    assert counted(query("histogram", edges=(0, 1, 2)), [0, 1, 2, -0.1, 2.1, math.inf, math.nan]).tolist() == [1, 2, 3]
 
 
 def test_values_are_clipped_and_missing_ones_are_left_out() -> None:
@@ -75,9 +80,10 @@ def test_values_are_clipped_and_missing_ones_are_left_out() -> None:
 def test_the_first_records_of_each_person_are_counted() -> None:
     asked = query("sum", low=0, high=10, records_per_person=2)
     values, people = [1.0, 2.0, 3.0, 4.0, math.nan, 5.0, 6.0], ["a", "b", "a", "a", "b", "b", "b"]
-    total = encode(asked, values, people)
-    assert decode(asked, total, num_sites=1).estimates[0].value == 1 + 3 + 2 + 5
-    assert decode(asked, total, num_sites=1).num_records == 4
+    total = counted(asked, values, people)
+    (found,) = decode(asked, total)
+    assert found.estimates[0].value == 1 + 3 + 2 + 5
+    assert found.num_records == 4
 
 
 @settings(max_examples=60, deadline=None)
@@ -97,9 +103,9 @@ def test_one_person_adds_no_more_than_the_sensitivity(
     }.get(kind, {"low": -10, "high": 15, "scale": 3.0})
     asked = query(kind, records_per_person=per_person, **fields)
     people, values = [person for person, _ in records], [value for _, value in records]
-    with_them = encode(asked, values, people)
+    with_them = counted(asked, values, people)
     others = [(person, value) for person, value in records if person != 0]
-    without = encode(asked, [value for _, value in others], [person for person, _ in others])
+    without = counted(asked, [value for _, value in others], [person for person, _ in others])
     change = (with_them - without).astype(float)
     assert np.abs(change).sum() <= asked.l1_sensitivity
     assert np.linalg.norm(change) <= asked.l2_sensitivity * (1 + 1e-12)
@@ -191,7 +197,8 @@ def test_a_quantile_that_is_nearly_one_persons_value_is_withheld() -> None:
 
 def noisy(asked: Query, counters: np.ndarray, deviation: float, seed: int) -> Answer:
     noise = np.rint(np.random.default_rng(seed).normal(0, deviation, len(counters))).astype(np.int64)
-    return decode(asked, counters + noise, num_sites=1, deviation=deviation)
+    (found,) = decode(asked, counters + noise, deviation=deviation)
+    return found
 
 
 @pytest.mark.parametrize("kind", ["count", "sum", "mean", "variance", "quantile"])
@@ -207,7 +214,7 @@ def test_with_noise_the_interval_is_right_about_nineteen_times_in_twenty(kind: s
         "variance": records.var(),
         "quantile": np.sort(records)[2499],
     }[kind]
-    deviation, counters, hits = 20.0 * asked.shape.largest, encode(asked, records), 0
+    deviation, counters, hits = 20.0 * asked.shape.largest, counted(asked, records), 0
     for seed in range(300):
         (one,) = noisy(asked, counters, deviation, seed).estimates
         assert one.low is not None
@@ -219,19 +226,84 @@ def test_with_noise_the_interval_is_right_about_nineteen_times_in_twenty(kind: s
 
 def test_a_quotient_of_noise_is_withheld() -> None:
     asked = query("mean", low=0, high=10)
-    assert noisy(asked, encode(asked, [1.0, 2.0]), 50.0, 1).estimates[0].value is None
+    assert noisy(asked, counted(asked, [1.0, 2.0]), 50.0, 1).estimates[0].value is None
 
 
 def test_text_where_numbers_are_asked_for_is_not_repeated_in_the_refusal() -> None:
     with pytest.raises(ConfigError, match="'age' holds something that is no number") as caught:
-        encode(query("mean", low=0, high=10), [1.0, "confidential"])
+        counted(query("mean", low=0, high=10), [1.0, "confidential"])
     assert "confidential" not in str(caught.value)
-    with pytest.raises(ConfigError, match="3 records are of 2 people"):
-        encode(query("count"), [1, 2, 3], ["a", "b"])
+    with pytest.raises(ConfigError, match="not one value for each value of the column of people"):
+        counted(query("count"), [1, 2, 3], ["a", "b"])
 
 
 def test_a_site_with_too_many_records_does_not_answer() -> None:
     asked = query("count", max_records_per_site=3)
-    assert encode(asked, [1, 2, 3]).tolist() == [3]
-    with pytest.raises(InvalidUpdate, match="at most 3 records of a site, this one has 4"):
-        encode(asked, [1, 2, 3, 4])
+    assert counted(asked, [1, 2, 3]).tolist() == [3]
+    with pytest.raises(InvalidUpdate, match="at most 3 records of a site, this one has more"):
+        counted(asked, [1, 2, 3, 4])
+
+
+SEVERAL = [
+    {"kind": "count", "column": "sex"},
+    {"kind": "mean", "column": "age", "low": 0, "high": 120},
+    {"kind": "variance", "column": "age", "low": 0, "high": 120},
+    {"kind": "histogram", "column": "age", "edges": [0, 40, 92]},
+    {"kind": "quantile", "column": "age", "low": 0, "high": 128, "height": 7},
+    {"kind": "top", "column": "sex", "categories": ["f", "m"]},
+]
+SEXES = [["f", "m", "f"], ["m", None], ["f"], ["f", "f", "m"]]
+
+
+def several(**outer: Any) -> Query:
+    return Query.model_validate({"name": "q", "withhold_below": 0, "questions": SEVERAL} | outer)
+
+
+def test_several_questions_are_answered_from_one_sum_as_each_alone() -> None:
+    asked = several()
+    total = np.sum([encode(asked, {"age": a, "sex": s}) for a, s in zip(AGES, SEXES, strict=True)], axis=0)
+    together = decode(asked, total)
+    for question, found in zip(SEVERAL, together, strict=True):
+        alone = Query.model_validate({"name": "q", "withhold_below": 0, "question": question})
+        assert alone.parts[0].stretch == 1
+        column = SEXES if question["column"] == "sex" else AGES
+        own = np.sum([encode(alone, {question["column"]: values}) for values in column], axis=0)
+        assert decode(alone, own) == (found,)
+    assert num_records(asked, total) == (8, 9, 9, 9, 9, 8)
+
+
+def test_with_noise_a_record_adds_about_as_much_to_each_question() -> None:
+    asked = several(noise={"multiplier": 1.0})
+    assert [part.stretch for part in asked.parts] == [3600, 60, 1, 3600, 3600, 3600]
+    one = encode(asked, {"age": [60.0], "sex": ["f"]}).astype(float)
+    assert np.abs(one).sum() <= asked.l1_sensitivity
+    assert np.linalg.norm(one) <= asked.l2_sensitivity
+    assert asked.shape.largest == 3600
+    count, mean, *_ = decode(asked, encode(asked, {"age": [30.0] * 4, "sex": ["f"] * 4}), deviation=3600.0)
+    assert count.estimates[0].value == 4
+    assert count.estimates[0].high == pytest.approx(4 + 1.96 * math.hypot(1, math.sqrt(1 / 12)))
+    assert mean.num_records == 4
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(-10, 200), max_size=9), st.floats(-10, 200))
+def test_a_person_more_adds_no_more_than_the_sensitivity_over_all_questions(ages: list[float], age: float) -> None:
+    asked = several(noise={"multiplier": 1.0})
+    less = encode(asked, {"age": ages, "sex": ["f"] * len(ages)})
+    more = encode(asked, {"age": [*ages, age], "sex": ["f"] * (len(ages) + 1)})
+    change = (more - less).astype(float)
+    assert np.abs(change).sum() <= asked.l1_sensitivity
+    assert np.linalg.norm(change) <= asked.l2_sensitivity * (1 + 1e-12)
+
+
+def test_a_column_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match="there is no column 'sex'"):
+        encode(several(), {"age": [1.0]})
+
+
+def test_answers_survive_being_written_down() -> None:
+    asked = several(withhold_below=4)
+    total = np.sum([encode(asked, {"age": a, "sex": s}) for a, s in zip(AGES, SEXES, strict=True)], axis=0)
+    found = Answers(decode(asked, total), 4, 0.5, 1e-6)
+    assert Answers.from_json(found.to_json()) == found
+    assert any(one.value is None for answer in found.answers for one in answer.estimates)

@@ -35,7 +35,8 @@ def test_a_file_is_a_query(tmp_path: Path) -> None:
     (tmp_path / "q.toml").write_text(FILE)
     found = load(Query, tmp_path / "q.toml")
     assert found.min_sites == 6
-    assert found.question.kind == "quantile"
+    (question,) = found.questions
+    assert question.kind == "quantile"
     assert found.noise is not None
     assert found.noise.kind == "skellam"
     assert found.shape.num_counters == 2**11 - 1
@@ -46,8 +47,9 @@ def test_a_file_is_a_query(tmp_path: Path) -> None:
 def test_the_query_on_the_page_is_one() -> None:
     (shown,) = re.findall(r"^```toml\n(.*?)^```", PAGE.read_text().split("## Analytics\n")[1], re.DOTALL | re.MULTILINE)
     found = validate(Query, tomllib.loads(shown), "the page")
-    assert found.question.kind == "quantile"
-    for keys in (found.model_dump(), found.question.model_dump()):
+    (question,) = found.questions
+    assert question.kind == "quantile"
+    for keys in (found.model_dump(), question.model_dump()):
         assert all(f"`{key}`" in PAGE.read_text() or key in shown for key in keys)
 
 
@@ -92,13 +94,17 @@ def test_sensitivities_in_steps(kind: str) -> None:
         (table("top", categories=["a", "a"]), "named twice"),
         (table("top", k=0), "greater than or equal to 1"),
         (table("quantile", at=[1.0]), "less than 1"),
-        (table("quantile", height=20), "less than or equal to 19"),
+        (table("quantile", height=17), "less than or equal to 16"),
         (table("median"), "median"),
         (table(min_sites=2), "greater than or equal to 3"),
         (table(records_per_person=0), "greater than or equal to 1"),
         (table(noise={"multiplier": 0}), "greater than 0"),
         (table(noise={"multiplier": 1, "kind": "laplace"}), "skellam"),
         (table(seed=1), "seed is not a known key"),
+        (table(questions=[]), "not both"),
+        ({"name": "q", "questions": []}, "at least 1"),
+        ({"name": "q"}, "questions is missing"),
+        ({"name": "q", "questions": 2 * [table("quantile", height=16)["question"]]}, "at most 131072 are summed"),
     ],
 )
 def test_what_cannot_be_asked(values: dict[str, Any], words: str) -> None:

@@ -36,6 +36,8 @@ def test_nothing_is_answered_about_a_column_that_is_not_named() -> None:
         (query(noise=0.5), {"min_noise_multiplier": 1.0}, "multiplier is 0.5"),
         (query(kind="quantile", low=0, high=1, height=6), {}, "127 counters, this site expects at most 64"),
         (query(records_per_person=2), {}, "2 records of one person"),
+        (query(), {"min_sites": 6}, "from 5 sites would do, this site expects at least 6"),
+        (query(), {"kinds": frozenset({"mean"})}, "of kind 'count'"),
     ],
 )
 def test_what_a_site_does_not_answer(asked: Query, changes: dict[str, Any], words: str) -> None:
@@ -48,3 +50,12 @@ def test_what_it_does() -> None:
     policy = QueryPolicy(columns=frozenset({"age"}), min_noise_multiplier=1.0, max_records_per_person=3)
     policy.require(query(noise=1.0, kind="quantile", low=0, high=1, height=6, records_per_person=3))
     QueryPolicy(columns=frozenset({"age"})).require(query(kind="quantile", low=0, high=1, height=5))
+
+
+def test_every_question_is_looked_at() -> None:
+    asked = Query.model_validate(
+        {"name": "q", "questions": [{"kind": "count", "column": "age"}, {"kind": "count", "column": "name"}]}
+    )
+    with pytest.raises(SiteVeto, match="the column 'name'"):
+        QueryPolicy(columns=frozenset({"age"})).require(asked)
+    QueryPolicy(columns=None).require(asked)
