@@ -87,7 +87,7 @@ def _at_all_orders(event: SkellamSum) -> Costs:
 
     It is 0 at α = 1.
     """
-    whole = sorted({bound for order in ORDERS for bound in (math.floor(order), math.ceil(order))})
-    curve = [0.0 if order == 1 else (order - 1) * skellam_divergence(event, order) for order in whole]
+    whole = [1, *(int(order) for order in ORDERS if order == int(order))]
+    curve = [(order - 1) * skellam_divergence(event, order) for order in whole]
     order_A = np.array(ORDERS, np.float64)
     return np.asarray(np.interp(order_A, whole, curve) / (order_A - 1))

@@ -139,8 +139,8 @@ def _present(column_R: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def _first_of_each(people: npt.NDArray[Any], at_most: int) -> npt.NDArray[np.intp]:
-    """Places of the first records of each person, in their order. Which these are hangs on no other person."""
+    """Places of the first records of each person. Which these are hangs on no other person."""
     _, person_R = np.unique(people, return_inverse=True)
     order = np.argsort(person_R, kind="stable")
     starts = np.searchsorted(person_R[order], person_R[order], side="left")
-    return np.sort(order[np.arange(len(order)) - starts < at_most])
+    return order[np.arange(len(order)) - starts < at_most]

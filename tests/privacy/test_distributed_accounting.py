@@ -82,6 +82,17 @@ def test_the_bound_on_skellam_holds_where_it_was_worked_out(
     assert numeric(variance, shift, order) == pytest.approx(expected, rel=1e-3)
 
 
+def test_the_bound_on_skellam_by_hand() -> None:
+    little = SkellamSum(l2_sensitivity=1.0, l1_sensitivity=1.0, variance=0.5)
+    assert skellam_divergence(little, 8) == pytest.approx(8 / 1 + 3 / 1)  # (15 + 6) / 1 is more
+    plenty = SkellamSum(l2_sensitivity=3.0, l1_sensitivity=5.0, variance=50.0)
+    assert skellam_divergence(plenty, 2) == pytest.approx(18 / 100 + (27 + 30) / 10_000)  # 15 / 100 is more
+    at = ORDERS.index(2.5)
+    chord = (1 * skellam_divergence(plenty, 2) + 2 * skellam_divergence(plenty, 3)) / 2
+    assert divergence(plenty)[at] == pytest.approx(chord / 1.5)
+    assert divergence(plenty)[ORDERS.index(1.5)] == pytest.approx(0.5 * skellam_divergence(plenty, 2) / 0.5)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 400), st.integers(1, 4), st.integers(0, len(ORDERS) - 1))
 def test_no_divergence_is_above_what_is_charged(variance: int, shift: int, place: int) -> None:

@@ -160,6 +160,18 @@ def test_noise_is_a_multiple_of_what_one_person_can_add(kind: str) -> None:
         assert event.site_variance == pytest.approx(16 / honest)
         assert event.num_coordinates == 25
     assert 0 < epsilon([event], 1e-6) < 2
+    mean = Query.model_validate(
+        {
+            "name": "mean",
+            "question": {"kind": "mean", "column": "age", "low": 0, "high": 120},
+            "records_per_person": 3,
+            "noise": {"multiplier": 4.0},
+        }
+    )
+    dear = cost(mean, described(mean))
+    assert isinstance(dear, SkellamSum)
+    assert (dear.l1_sensitivity, dear.l2_sensitivity) == pytest.approx((360, 180 * math.sqrt(2)))
+    assert dear.variance == pytest.approx((4 * 180) ** 2 * 2)
     assert (found.epsilon, found.delta) == (epsilon([event], 1e-6), 1e-6)
     assert cost(query(), described(query())) == NoiselessRelease()
 

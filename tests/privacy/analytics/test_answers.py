@@ -147,6 +147,13 @@ def test_the_truth_lies_in_the_interval(sites: list[list[float]], scale: float, 
         assert one.high - one.low <= 45 / 2**6 * (1 + 1e-9)
 
 
+def test_roundings_that_all_go_inwards_are_within_the_interval() -> None:
+    (found,) = answered(query("variance", low=-20, high=20), [[10.49, -10.49]]).estimates
+    assert (found.value, found.low, found.high) == (100, 100 - 10.25, 100 + 10.25)  # h (2σ + h), h = 1/2
+    assert found.high is not None
+    assert 10.49**2 < found.high
+
+
 @given(st.lists(st.sampled_from("abcd"), max_size=40), st.integers(0, 6), st.integers(1, 4))
 def test_the_most_frequent_and_what_is_not_shown(records: list[str], floor: int, k: int) -> None:
     asked = query("top", categories=("a", "b", "c"), k=k, withhold_below=floor)
