@@ -30,7 +30,8 @@ def encode(query: Query, records: Mapping[str, Values], people_R: Values | None 
         people_R: whose record each is; without, each is of another person.
 
     Raises:
-        ConfigError: a column is missing, holds text where numbers are asked for, or has not one value for each person.
+        ConfigError: a column is missing, holds text where numbers are asked for, or has not one value for each person;
+            a record is of nobody.
         InvalidUpdate: there are more records than the query takes from a site.
     """
     counters_K = np.zeros(query.shape.num_counters, np.int64)
@@ -60,6 +61,8 @@ def _encoded(query: Query, question: Question, records: Mapping[str, Values], pe
     column_R = _column(question, records[question.column])
     if people_R is not None and len(people_R) != len(column_R):
         raise ConfigError(f"column {question.column!r} has not one value for each value of the column of people")
+    if people_R is not None and not _present(np.asarray(people_R)).all():
+        raise ConfigError("a record is of nobody", hint="name a person for every record, or leave those out")
     present_R = _present(column_R)
     kept_R = column_R[present_R]
     if people_R is not None:
