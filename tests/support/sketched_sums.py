@@ -99,10 +99,10 @@ class SketchServer:
     sites: dict[bytes, Site]
     collection: SketchCollection
     updates: dict[bytes, npt.NDArray[np.float32]]
-    judged_updates: dict[bytes, npt.NDArray[np.float32]] = field(default_factory=dict)
     rows: dict[bytes, Words] = field(default_factory=dict)
     plain: dict[bytes, Words] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
+    lied: dict[tuple[bytes, Phase], bytes] = field(default_factory=dict)
     outbox: Mapping[bytes, bytes] = field(default_factory=dict)
 
     def take(self, reply: bytes | None) -> None:
@@ -130,6 +130,7 @@ class SketchServer:
                 honest = Signed.from_bytes(reply)
                 body = changes[site](honest.body)
                 reply = sign(self.sites[site].member.key, honest.kind, honest.sid, body).to_bytes()
+                self.lied[site, Phase(honest.kind)] = reply
             self.take(reply)
 
     def mask(self, absent: Collection[bytes] = ()) -> None:

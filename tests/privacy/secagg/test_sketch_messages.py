@@ -1,0 +1,139 @@
+"""The messages of computing on shares: one encoding each, read strictly, of known sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from foedus.errors import SecureSumFailed
+from foedus.privacy.secagg.messages import Revealed, Unmask, Which, frame, max_message_bytes, signed_list
+from foedus.privacy.secagg.sharing_messages import (
+    Box,
+    Boxes,
+    Deal,
+    Products,
+    Selection,
+    SumAnswer,
+    max_session_message_bytes,
+    split_boxes,
+    with_boxes,
+)
+from foedus.privacy.secagg.signing import Kind, Signed
+from foedus.privacy.secrets import Secret
+from foedus.privacy.sharing.field import P
+from foedus.privacy.sharing.products import pair_count
+from foedus.privacy.sharing.sketches import ROWS
+from hypothesis import given
+from hypothesis import strategies as st
+from secure_sums import federation, session
+from sketched_sums import sketched
+
+IDS = st.binary(min_size=16, max_size=16)
+DIGESTS = st.binary(min_size=32, max_size=32)
+SID = b"s" * 32
+BOXES = st.dictionaries(IDS, st.binary(max_size=40), max_size=4).map(
+    lambda found: tuple(Box(other, found[other]) for other in sorted(found))
+)
+DEALS = st.builds(Deal, DIGESTS, st.dictionaries(IDS, DIGESTS, max_size=4))
+
+
+def elements(count: int) -> st.SearchStrategy[np.ndarray]:
+    return st.lists(st.integers(0, P - 1), min_size=count, max_size=count).map(lambda found: np.array(found, np.uint64))
+
+
+def signed(kind: Kind, sender: bytes, body: bytes) -> Signed:
+    return Signed(kind, SID, sender, body, bytes(64))
+
+
+def refuses(read: Callable[[], object], code: str = "bad-message") -> None:
+    with pytest.raises(SecureSumFailed) as caught:
+        read()
+    assert caught.value.reason == code
+
+
+@given(DEALS, BOXES, st.data())
+def test_a_deal_is_read_with_its_boxes_and_nothing_else(
+    deal: Deal, boxes: tuple[Box, ...], data: st.DataObject
+) -> None:
+    assert Deal.from_bytes(deal.to_bytes()) == deal
+    message = signed(Kind.DEAL, b"i" * 16, deal.to_bytes())
+    written = with_boxes(message, boxes)
+    assert split_boxes(written) == (message, boxes)
+    cut = data.draw(st.integers(0, len(written) - 1))
+    refuses(lambda: split_boxes(written[:cut]))
+    refuses(lambda: split_boxes(written + b"\0"))
+    other = signed(Kind.AGREE, b"i" * 16, b"")
+    assert split_boxes(other.to_bytes()) == (other, ())
+    refuses(lambda: split_boxes(with_boxes(other, ())))
+
+
+@given(BOXES, st.lists(IDS, max_size=3, unique=True))
+def test_boxes_are_read_as_they_are_written(boxes: tuple[Box, ...], senders: list[bytes]) -> None:
+    agreements = tuple(signed(Kind.AGREE, sender, bytes(32)) for sender in sorted(senders))
+    written = Boxes(agreements, boxes).to_bytes()
+    assert Boxes.from_bytes(written, SID) == Boxes(agreements, boxes)
+    refuses(lambda: Boxes.from_bytes(written[:-1], SID))
+    if agreements:
+        refuses(lambda: Boxes.from_bytes(written, b"t" * 32), "bad-list")
+    if len(boxes) > 1:
+        refuses(lambda: Boxes.from_bytes(Boxes(agreements, boxes[::-1]).to_bytes(), SID), "bad-list")
+
+
+@given(st.dictionaries(IDS, st.integers(0, 2**32 - 1), max_size=5))
+def test_a_selection_is_read_as_it_is_written(weights: dict[bytes, int]) -> None:
+    written = Selection(weights).to_bytes()
+    assert Selection.from_bytes(written) == Selection(weights)
+    refuses(lambda: Selection.from_bytes(written[:-1]))
+    refuses(lambda: Selection.from_bytes(written + b"\0"))
+
+
+def test_a_site_that_is_selected_twice_or_out_of_order_is_refused() -> None:
+    twice = Selection({b"a" * 16: 1}).to_bytes()
+    refuses(lambda: Selection.from_bytes(b"\0\0\0\2" + 2 * twice[4:]), "bad-list")
+
+
+@given(st.integers(1, 4), st.integers(0, 3), st.data())
+def test_products_are_read_as_they_are_written(n: int, z: int, data: st.DataObject) -> None:
+    parts = [data.draw(elements(count)) for count in (pair_count(n), n, z)]
+    written = Products(*parts).to_bytes()
+    found = Products.from_bytes(written, n, z)
+    for part, read in zip(parts, (found.products_A, found.degrees_N, found.masks_Z), strict=True):
+        assert np.array_equal(part, read)
+    refuses(lambda: Products.from_bytes(written, n + 1, z))
+    refuses(lambda: Products.from_bytes(written + b"\0", n, z))
+    refuses(lambda: Products.from_bytes(P.to_bytes(8, "little") + written[8:], n, z))
+
+
+@given(st.lists(st.binary(min_size=33, max_size=33), max_size=3), st.data())
+def test_answers_of_sums_are_read_as_they_are_written(shares: list[bytes], data: st.DataObject) -> None:
+    length = data.draw(st.integers(0, 5))
+    sum_L = data.draw(elements(length))
+    unmask = Unmask(tuple(Revealed(bytes(16), Which.SEED, Secret(share)) for share in shares))
+    written = SumAnswer(unmask, sum_L).to_bytes()
+    found = SumAnswer.from_bytes(written, length)
+    assert found.unmask == unmask
+    assert np.array_equal(found.sum_L, sum_L)
+    refuses(lambda: SumAnswer.from_bytes(written[:-1], length))
+    refuses(lambda: SumAnswer.from_bytes(b"", 5))
+
+
+@pytest.mark.parametrize("n", [5, 10, 64])
+def test_the_longest_messages_are_within_the_bound_and_no_session_of_sums_has_it(n: int) -> None:
+    made = federation(n)
+    described = sketched(made)
+    bound = max_session_message_bytes(described)
+    box = bytes(8 * (ROWS + 1 + pair_count(n) + 1) + 16)
+    boxes = [Box(other, box) for other in made.ids[1:]]
+    deal = signed(Kind.DEAL, made.ids[0], Deal(SID, {one.other: one.digest for one in boxes}).to_bytes())
+    deals = [signed(Kind.DEAL, site, deal.body) for site in made.ids]
+    agreements = tuple(signed(Kind.AGREE, site, SID) for site in made.ids)
+    longest = [
+        with_boxes(deal, boxes),
+        frame(Kind.DEALS, SID, signed_list(deals)),
+        frame(Kind.BOXES, SID, Boxes(agreements, tuple(boxes)).to_bytes()),
+        signed(Kind.PRODUCTS, made.ids[0], bytes(8 * (pair_count(n) + 2 * n))).to_bytes(),
+    ]
+    assert max(len(message) for message in longest) <= bound
+    assert bound < 3_000_000
+    assert max_session_message_bytes(session(made)) == max_message_bytes(n)
