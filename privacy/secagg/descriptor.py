@@ -192,9 +192,8 @@ class SessionDescriptor:
     @property
     def fits(self) -> bool:
         """Whether the sum of all participants, with their noise, cannot wrap around."""
-        noise = self.noise_multiplier * self.scale * self.clip_norm
-        if noise:
-            noise *= math.sqrt(self.num_sites / max(self.honest_survivors, 1))
+        noise = self.noise_multiplier * self.scale * self.clip_norm  # of the honest survivors
+        noise *= math.sqrt(self.num_sites / max(self.honest_survivors, 1))
         return fits(
             self.ring, self.num_sites, self.scale, self.clip_norm, weighted=self.weighted, noise_deviation=noise
         )

@@ -18,7 +18,8 @@ from ..inverse import InverseTable, discrete_gaussian_table, skellam_table
 from ..secrets import Secret
 from .descriptor import Noise, SessionDescriptor
 from .keys import derive
-from .prg import PIECE_BYTES, Keystream, Words, piece_buffer
+from .prg import PIECE_BYTES, Keystream, Ring, Words, piece_buffer
+from .quantise import finest_scale, fits
 
 _PER_PIECE = PIECE_BYTES // 8
 
@@ -45,6 +46,24 @@ def noise_fault(session: SessionDescriptor) -> str:
         return ""
     expected = f"expected {least} to {inverse.MAX_DEVIATION:.0f}"
     return f"the noise of one site has a standard deviation of {math.sqrt(variance):.6g} steps, {expected}"
+
+
+def finest_noisy_scale(num_sites: int, honest_survivors: int, clip_norm: float, noise_multiplier: float) -> float:
+    """The largest power of two of steps per unit with which the noise can be drawn, and a sum fits 32-bit words.
+
+    1 where none does: then ``noise_fault`` or the ring says so.
+    """
+    scale, parts = finest_scale(num_sites, clip_norm, weighted=False), math.sqrt(honest_survivors)
+
+    def too_fine() -> bool:
+        noise = noise_multiplier * scale * clip_norm / parts
+        summed = noise * math.sqrt(num_sites)
+        holds = fits(Ring.W32, num_sites, scale, clip_norm, weighted=False, noise_deviation=summed)
+        return noise > inverse.MAX_DEVIATION or not holds
+
+    while scale > 1 and too_fine():
+        scale /= 2
+    return scale
 
 
 def noise_table(session: SessionDescriptor) -> InverseTable | None:

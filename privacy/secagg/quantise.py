@@ -47,9 +47,15 @@ def fits(
     return num_sites * largest + math.ceil(8 * noise_deviation) <= ring.largest
 
 
-def smallest_ring(num_sites: int, scale: float, clip_norm: float, *, weighted: bool) -> Ring | None:
-    """The ring with the shortest words that holds the sum; None where none does."""
-    return next((ring for ring in Ring if fits(ring, num_sites, scale, clip_norm, weighted=weighted)), None)
+def smallest_ring(
+    num_sites: int, scale: float, clip_norm: float, *, weighted: bool, noise_deviation: float = 0.0
+) -> Ring | None:
+    """The ring with the shortest words that holds the sum, arguments as in ``fits``; None where none does."""
+
+    def holds(ring: Ring) -> bool:
+        return fits(ring, num_sites, scale, clip_norm, weighted=weighted, noise_deviation=noise_deviation)
+
+    return next((ring for ring in Ring if holds(ring)), None)
 
 
 def finest_scale(num_sites: int, clip_norm: float, *, weighted: bool) -> float:

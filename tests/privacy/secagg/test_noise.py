@@ -20,10 +20,10 @@ from foedus.privacy.secagg.collect import Phase
 from foedus.privacy.secagg.descriptor import Mode, Noise, SessionDescriptor
 from foedus.privacy.secagg.keys import derive
 from foedus.privacy.secagg.masking import mask, plain_words
-from foedus.privacy.secagg.noise import add_noise, noise_table, site_variance, total_variance
+from foedus.privacy.secagg.noise import add_noise, finest_noisy_scale, noise_table, site_variance, total_variance
 from foedus.privacy.secagg.policy import SumPolicy
 from foedus.privacy.secagg.prg import Keystream, Ring, piece_buffer
-from foedus.privacy.secagg.quantise import norm_bound
+from foedus.privacy.secagg.quantise import norm_bound, smallest_ring
 from foedus.privacy.secagg.state import Stage
 from foedus.privacy.secrets import Secret
 from secure_groups import grouped, groups
@@ -185,6 +185,25 @@ def test_the_ring_holds_the_updates_and_eight_deviations_of_their_noise() -> Non
     assert replace(described, noise_multiplier=edge * 0.9999).fits
     assert not replace(described, noise_multiplier=edge * 1.0001).fits
     assert "can overflow" in refused(replace(described, noise_multiplier=edge * 1.0001))
+
+
+@pytest.mark.parametrize("noise_multiplier", [0.01, 1.0, 30.0])
+@pytest.mark.parametrize("clip_norm", [0.001, 8.0, 3000.0])
+def test_the_finest_scale_with_noise_is_allowed_and_twice_as_fine_is_not(
+    clip_norm: float, noise_multiplier: float
+) -> None:
+    described = noisy(clip_norm=clip_norm, noise_multiplier=noise_multiplier)
+    scale = finest_noisy_scale(10, described.honest_survivors, clip_norm, noise_multiplier)
+    policy = SumPolicy(scales=(1.0, 2.0**60))
+    policy.require(replace(described, scale=scale))
+    if scale < 2.0**40:
+        refused(replace(described, scale=2 * scale), policy)
+    summed = noise_multiplier * scale * clip_norm * math.sqrt(10 / described.honest_survivors)
+    ring = smallest_ring(10, scale, clip_norm, weighted=False, noise_deviation=summed)
+    assert ring is not None
+    assert replace(described, scale=scale, ring=ring).fits
+    if ring is not Ring.W16:
+        assert not replace(described, scale=scale, ring=Ring.W16).fits
 
 
 def test_what_a_release_is_counted_as() -> None:
