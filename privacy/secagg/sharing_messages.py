@@ -29,7 +29,7 @@ def max_session_message_bytes(session: SessionDescriptor) -> int:
     """No message but an offer is longer in this session; to be checked before one is read.
 
     With sketches, beside what a sum needs: n boxes of 8 (2048 + n (n + 1) / 2 + 2) + 16 bytes, and a signed deal of
-    each site with n digests. That is 0.2 MB for 10 sites, 0.5 MB for 20 and 2.4 MB for 64.
+    each site with n digests. That is 0.2 MB for 10 sites, 0.4 MB for 20 and 2.4 MB for 64.
     """
     n = min(session.num_sites, MAX_HOLDERS)
     if session.mode is not Mode.SKETCH:
