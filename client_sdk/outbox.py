@@ -23,6 +23,7 @@ from pathlib import Path
 from ..clock import Clock
 from ..errors import ProtocolError, StaleRound
 from ..files import lock_folder, private_folder, replacing, sha256_file, storing, sync_folder
+from ..privacy.secagg.signing import Signed
 from ..protos.messages import Receipt, UploadHeader
 from .outbox_rows import database_errors, open_table, transaction
 
@@ -201,7 +202,7 @@ class Outbox:
         Args:
             parcel: the update.
             words: the masked update.
-            message: what the site has signed about them.
+            message: what the site has signed about them: their SHA-256.
 
         Raises:
             DiskFull, StoreError: they could not be written.
@@ -212,7 +213,7 @@ class Outbox:
             model_sha256=parcel.header.model_sha256,
             layout_sha256=parcel.header.layout_sha256,
             num_bytes=words.nbytes,
-            sha256=hashlib.sha256(words).hexdigest(),
+            sha256=Signed.from_bytes(message).body.hex(),
             num_examples=0,
             num_steps=0,
             masked=message,

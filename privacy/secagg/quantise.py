@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from ...errors import InvalidUpdate
 from ..secrets import Secret
-from .prg import PIECE_BYTES, Keystream, Ring, Words, piece_buffer
+from .prg import Keystream, Ring, Words, piece_buffer
 
 MAX_WEIGHT = 1024
 MAX_STEPS = 2**50  # scale · clip norm: above, a double no longer holds a coordinate and its fraction
-_BLOCK = PIECE_BYTES // 4
+_BLOCK = 1 << 13  # coordinates at a time: three such blocks of 8 bytes each stay in a core's own cache
 
 
 def largest_coordinate(scale: float, clip_norm: float) -> int:
@@ -88,7 +88,7 @@ def quantise(
             number from 1 to 1024.
     """
     _require(update_D, weight)
-    norm = math.sqrt(sum(_squared(update_D[start : start + _BLOCK]) for start in range(0, len(update_D), _BLOCK)))
+    norm = _norm(update_D)
     if not math.isfinite(norm):
         raise InvalidUpdate("the update holds values that are not finite; nothing leaves this site")
     factor = scale if norm <= clip_norm else scale * clip_norm / norm
@@ -131,9 +131,14 @@ def _require(update_D: npt.NDArray[Any], weight: int | None) -> None:
         )
 
 
-def _squared(values_B: npt.NDArray[np.float32]) -> float:
-    wide_B = values_B.astype(np.float64)
-    return float(np.dot(wide_B, wide_B))
+def _norm(update_D: npt.NDArray[np.float32]) -> float:
+    value_B, squared = np.empty(_BLOCK, np.float64), 0.0
+    for start in range(0, len(update_D), _BLOCK):
+        part_B = update_D[start : start + _BLOCK]
+        wide_B = value_B[: len(part_B)]
+        wide_B[:] = part_B
+        squared += float(np.dot(wide_B, wide_B))
+    return math.sqrt(squared)
 
 
 def _round_all(
@@ -141,14 +146,21 @@ def _round_all(
 ) -> float:
     """Write the rounded update into ``words_D``, one draw of the rounding; its norm, without the weight."""
     buffer, squared = piece_buffer(), 0.0
+    value_room, draw_room, whole_room = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK, np.int64)
     for start in range(0, len(update_D), _BLOCK):
-        value_B = update_D[start : start + _BLOCK].astype(np.float64)
-        stream.into(buffer, 4 * len(value_B))
+        part_B = update_D[start : start + _BLOCK]
+        value_B, draw_B, whole_B = (room[: len(part_B)] for room in (value_room, draw_room, whole_room))
+        stream.into(buffer, 4 * len(part_B))
+        draw_B[:] = buffer[: 4 * len(part_B)].view("<u4")
+        draw_B *= 2.0**-32
+        value_B[:] = part_B
         value_B *= factor
-        value_B += buffer[: 4 * len(value_B)].view("<u4") * 2.0**-32
+        value_B += draw_B
         np.floor(value_B, out=value_B)
         squared += float(np.dot(value_B, value_B))
-        whole_B = value_B.astype(np.int64)
-        whole_B *= weight
-        words_D[start : start + len(whole_B)] = whole_B.astype(words_D.dtype)  # modulo 2^w, as the ring counts
+        np.copyto(whole_B, value_B, casting="unsafe")
+        if weight != 1:
+            whole_B *= weight
+        # Modulo 2^w, as the ring counts.
+        np.copyto(words_D[start : start + len(whole_B)], whole_B, casting="unsafe")
     return math.sqrt(squared)
