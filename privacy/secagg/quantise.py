@@ -146,10 +146,10 @@ def _round_all(
 ) -> float:
     """Write the rounded update into ``words_D``, one draw of the rounding; its norm, without the weight."""
     buffer, squared = piece_buffer(), 0.0
-    value_room, draw_room, whole_room = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK, np.int64)
+    room_2B, whole_room_B = np.empty((2, _BLOCK)), np.empty(_BLOCK, np.int64)
     for start in range(0, len(update_D), _BLOCK):
         part_B = update_D[start : start + _BLOCK]
-        value_B, draw_B, whole_B = (room[: len(part_B)] for room in (value_room, draw_room, whole_room))
+        (value_B, draw_B), whole_B = room_2B[:, : len(part_B)], whole_room_B[: len(part_B)]
         stream.into(buffer, 4 * len(part_B))
         draw_B[:] = buffer[: 4 * len(part_B)].view("<u4")
         draw_B *= 2.0**-32
