@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 from ..errors import ConfigError
 from ..layout import Layout
 from ..plan import Plan
-from ..privacy.secagg.grouping import grouping_fault, num_groups
+from ..privacy.secagg.grouping import grouping_fault, groups_left
 from ..privacy.secagg.holders import sharing_fault, usual_reserves
-from .planner import fewest_updates
+from .planner import fewest_updates, needed
+from .sum_descriptor import colluders_of
 
 # What decides by distances alone, and whose decision is a plain mean of those it selects.
 SELECTING = ("multi-krum", "mda", "mean")
@@ -43,8 +42,16 @@ def require_protectable_model(plan: Plan, layout: Layout) -> None:
 
 def inputs_of_the_rule(plan: Plan) -> int:
     """How many updates, or means of groups, the rule may be given at the least."""
-    fewest = fewest_updates(plan.cohort)
-    return num_groups(fewest, plan.secure.group_size) if plan.protection == "groups" else fewest
+    fewest, asked = fewest_updates(plan.cohort), needed(plan.cohort)
+    if plan.protection != "groups":
+        return fewest
+    return groups_left(
+        asked,
+        plan.secure.group_size,
+        colluders_of(plan, asked),
+        away=asked - fewest,
+        min_sites=plan.secure.min_sites,
+    )
 
 
 def _always(plan: Plan) -> tuple[tuple[bool, str], ...]:
@@ -75,7 +82,6 @@ def _always(plan: Plan) -> tuple[tuple[bool, str], ...]:
 
 def _by_mode(plan: Plan) -> tuple[tuple[bool, str], ...]:
     wanted, n = plan.aggregator, fewest_updates(plan.cohort)
-    colluders = math.ceil(n / 5) if plan.secure.colluders is None else plan.secure.colluders
     match plan.protection:
         case "masks":
             sees = f"aggregator {wanted.name!r} looks at single updates, and masks show the server their sum alone"
@@ -85,12 +91,14 @@ def _by_mode(plan: Plan) -> tuple[tuple[bool, str], ...]:
                 (wanted.reject_norm is not None, "the server sees no update's norm: leave aggregator.reject_norm out"),
             )
         case "groups":
+            asked = needed(plan.cohort)
             fault = grouping_fault(
-                n,
+                asked,
                 plan.secure.group_size,
                 byzantine=wanted.f or 0,
-                colluders=colluders,
+                colluders=colluders_of(plan, asked),
                 rule=wanted.name,
+                away=asked - n,
                 min_sites=plan.secure.min_sites,
             )
             return ((fault is not None, f"{fault}"),)
@@ -99,7 +107,7 @@ def _by_mode(plan: Plan) -> tuple[tuple[bool, str], ...]:
             fault = sharing_fault(
                 n,
                 byzantine=wanted.f or 0,
-                privacy_threshold=max(colluders, usual.privacy_threshold),
+                privacy_threshold=max(colluders_of(plan, n), usual.privacy_threshold),
                 dropouts=usual.dropouts if plan.secure.dropouts is None else plan.secure.dropouts,
                 wrong_holders=usual.wrong_holders if plan.secure.wrong_holders is None else plan.secure.wrong_holders,
             )
