@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -28,7 +28,7 @@ from .local_state import keep_local_buffers, with_local_buffers
 from .outbound import update_blocks
 from .outbox import Outbox, Parcel, Trained
 from .policy import Policy, WorkRequest, check
-from .sums import Sums
+from .sums import Sums, weight_of
 from .task import LocalResult, TrainingJob, job_seed
 from .task_code import run_task_code
 from .transfer import Connect, download, upload, worth_retrying
@@ -51,6 +51,8 @@ class Job:
     assignment: Assignment
     stop: threading.Event = field(default_factory=threading.Event)
     called_off: asyncio.Event = field(default_factory=asyncio.Event)
+    goes_on: bool = False  # off the desk, until its update is delivered
+    times_asked: int = 1
 
     def call_off(self) -> None:
         """Stop it, wherever it is: in the task's thread or waiting here."""
@@ -92,7 +94,7 @@ class Desk:
         self._tasks = tasks
         self._outbox = outbox
         self._sums = sums
-        self._joining: set[asyncio.Task[None]] = set()
+        self._beside: set[asyncio.Task[None]] = set()
         self._connect = connect
         self._say = say
         self._queue: asyncio.Queue[Job] = asyncio.Queue()
@@ -108,13 +110,15 @@ class Desk:
         if answer is not None and answer.model_sha256 == assignment.model_sha256:
             self._say(answer)
             return
-        if assignment.work not in self._jobs:
+        job = self._jobs.get(assignment.work)
+        if job is None or job.stop.is_set():  # called off, and now asked for once more
             job = self._jobs[assignment.work] = Job(assignment)
             self._queue.put_nowait(job)
+        else:
+            job.times_asked += 1
         if assignment.work.phase is Phase.TRAIN and assignment.protection != "none":
-            joining = asyncio.create_task(self._join_sum(assignment))
-            self._joining.add(joining)  # the event loop alone would not keep it
-            joining.add_done_callback(self._joining.discard)
+            self._sums.announce(assignment)
+            self._do_beside(self._join_sum(assignment))
 
     def call_off(self, work: Work) -> None:
         """Stop a piece of work, which has been refused."""
@@ -151,24 +155,31 @@ class Desk:
             self.current = job.work
             try:
                 if not job.stop.is_set():
-                    await self._do(job)
+                    await self._do(job, self._train if job.work.phase is Phase.TRAIN else self._evaluate)
             finally:
                 self.current = None
-                self._jobs.pop(job.work, None)
+                if not job.goes_on:
+                    self._over(job)
 
     def interrupt(self) -> None:
         """Call off everything, for shutting down; checkpoints and the outbox stay."""
         for job in self._jobs.values():
             job.call_off()
-        for joining in self._joining:
-            joining.cancel()
+        for task in self._beside:
+            task.cancel()
 
-    async def _do(self, job: Job) -> None:
+    def _over(self, job: Job) -> None:
+        if self._jobs.get(job.work) is job:
+            del self._jobs[job.work]
+
+    def _do_beside(self, what: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(what)
+        self._beside.add(task)  # the event loop alone would not keep it
+        task.add_done_callback(self._beside.discard)
+
+    async def _do(self, job: Job, what: Callable[[Job], Coroutine[object, object, None]]) -> None:
         try:
-            if job.work.phase is Phase.TRAIN:
-                await self._train(job)
-            else:
-                await self._evaluate(job)
+            await what(job)
         except Interrupted:
             log_event(log, "work_interrupted", work=str(job.work))
         except (NotFound, StaleRound) as error:
@@ -184,7 +195,7 @@ class Desk:
             task = self._tasks.get(order.task) if trained else self._permitted(order)
             if task is not None:
                 layout = await run_task_code(task.task.layout)
-                self._sums.expect(order, layout.num_trainable)
+                await self._sums.expect(order, layout.num_trainable)
         except Exception as error:  # noqa: BLE001  (as above)
             self._fail(order.work, error)
             self.call_off(order.work)
@@ -198,8 +209,7 @@ class Desk:
 
     async def _train(self, job: Job) -> None:
         work, order = job.work, job.assignment
-        parcel = self._outbox.find(work.run, work.round, order.model_sha256)
-        if parcel is None:
+        if self._outbox.find(work.run, work.round, order.model_sha256) is None:
             task = self._permitted(order)
             if task is None:
                 return
@@ -214,11 +224,16 @@ class Desk:
             if job.stop.is_set():
                 raise Interrupted
             result = checked_result(result)
-            parcel = await asyncio.to_thread(self._put, job, received, result)
+            await asyncio.to_thread(self._put, job, received, result)
             log_event(log, "training_finished", work=str(work), steps=result.num_steps, metrics=result.metrics)
-        await self._deliver(job, parcel)
+        if order.protection == "none":
+            await self._deliver(job)
+        else:
+            # It can be masked only once others have answered, and the work of other runs need not wait for them.
+            job.goes_on = True
+            self._do_beside(self._deliver_beside(job))
 
-    def _put(self, job: Job, received: Model, result: LocalResult) -> Parcel:
+    def _put(self, job: Job, received: Model, result: LocalResult) -> None:
         work, order = job.work, job.assignment
         if order.local_buffers:
             keep_local_buffers(result.model, self._home.checkpoints, work)
@@ -229,11 +244,17 @@ class Desk:
             metrics=result.metrics,
         )
         blocks = update_blocks(received, result.model)
-        return self._outbox.put(work.run, work.round, order.model_sha256, blocks, trained)
+        self._outbox.put(work.run, work.round, order.model_sha256, blocks, trained)
 
-    async def _deliver(self, job: Job, parcel: Parcel) -> None:
+    async def _deliver_beside(self, job: Job) -> None:
+        await self._do(job, self._deliver)
+        self._over(job)
+
+    async def _deliver(self, job: Job) -> None:
         work, backoff = job.work, Backoff()
-        while not job.stop.is_set():
+        parcel = self._outbox.find(work.run, work.round, job.assignment.model_sha256)
+        while parcel is not None and not job.stop.is_set():
+            asked = job.times_asked
             try:
                 outgoing = parcel if job.assignment.protection == "none" else await self._masked(job, parcel)
                 receipt = await upload(self._connect, outgoing, self._moved)
@@ -249,13 +270,17 @@ class Desk:
                 continue
             self._outbox.delivered(work.run, work.round, job.assignment.model_sha256, receipt)
             log_event(log, "update_delivered", work=str(work), accepted=receipt.accepted, reason=receipt.reason)
+            if job.assignment.protection != "none" and job.times_asked != asked:
+                continue  # that receipt may be for an earlier attempt
             if not receipt.accepted and job.assignment.protection == "none":
                 self._outbox.release(work.run, work.round)
             return
 
     async def _masked(self, job: Job, parcel: Parcel) -> Parcel:
         """The update as it leaves, once the others' shares have come. The same again while the session is the same."""
-        masking = asyncio.ensure_future(self._sums.masked(job.work, parcel.path, parcel.header.num_examples))
+        per_weight = job.assignment.examples_per_weight
+        weight = weight_of(parcel.header.num_examples, per_weight) if per_weight else None
+        masking = asyncio.ensure_future(self._sums.masked(job.work, parcel.path, weight))
         called_off = asyncio.ensure_future(job.called_off.wait())
         try:
             await asyncio.wait({masking, called_off}, return_when=asyncio.FIRST_COMPLETED)
@@ -266,7 +291,7 @@ class Desk:
             masking.cancel()
             called_off.cancel()
         if step.reply is None or step.words is None:
-            raise Interrupted  # the refusal has been said
+            raise Interrupted  # the refusal has been said, or the server has it
         return await asyncio.to_thread(self._outbox.masked, parcel, step.words.data.cast("B"), step.reply)
 
     async def _evaluate(self, job: Job) -> None:

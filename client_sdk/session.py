@@ -136,7 +136,7 @@ class Line:
                         case Release() as release:
                             self.desk.release(release)
                         case SecureMessage() as secure:
-                            self.sums.hear(secure)
+                            await self.sums.hear(secure)
         finally:
             if heart is not None:
                 heart.cancel()

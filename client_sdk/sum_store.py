@@ -1,6 +1,6 @@
 """What a site remembers of secure sums, durable: its state in each, so that no message is answered twice differently.
 
-The states hold secrets until they are erased: the folder is the site's alone.
+The states hold secrets until they are erased: the folder is the site's alone, and what was erased is in no file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ..errors import SchemaTooNew
+from ..errors import SchemaTooNew, StaleRound
 from ..files import private_folder
 from ..privacy.secagg.state import SiteState
 from ..privacy.secagg.stored import restored, stored
@@ -56,9 +56,10 @@ class SumStore:
         with database_errors(path):
             db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             db.row_factory = sqlite3.Row
-            db.execute("PRAGMA journal_mode = WAL")
+            # What was erased is not to be found in free pages, nor in a log that is emptied some day.
+            db.execute("PRAGMA journal_mode = TRUNCATE")
+            db.execute("PRAGMA secure_delete = ON")
             db.execute("PRAGMA synchronous = FULL")
-            db.execute("PRAGMA secure_delete = ON")  # what was erased is not to be found in free pages
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if version > SCHEMA_VERSION:
                 db.close()
@@ -75,26 +76,27 @@ class SumStore:
             self._db.close()
 
     def find(self, run: str, round: int) -> SiteState | None:
-        """This site's state in the latest attempt at a round."""
+        """This site's state in the latest attempt at a round; None also where the round is over for good."""
         with self._reading():
-            row = self._db.execute("SELECT state FROM sums WHERE run = ? AND round = ?", (run, round)).fetchone()
-        return restored(Secret(row["state"])) if row else None
+            return self._state(run, round)
 
-    def keep(self, state: SiteState) -> None:
-        """Remember a state in place of the one before; durable when this returns."""
+    def is_over(self, run: str, round: int) -> bool:
+        """Whether a later round of the run has been released, so that this one is never joined again."""
+        with self._reading():
+            query = "SELECT 1 FROM sums WHERE run = ? AND round = ? AND state = ''"
+            return self._db.execute(query, (run, round)).fetchone() is not None
+
+    def keep(self, state: SiteState, before: SiteState | None) -> None:
+        """Remember a state in place of the one that it follows from; durable when this returns.
+
+        Raises:
+            StaleRound: another has taken that one's place meanwhile, and stands.
+        """
         session = state.descriptor
         with self._reading(), transaction(self._db):
-            self._db.execute(
-                "INSERT OR REPLACE INTO sums VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    session.run,
-                    session.round,
-                    session.model_digest.hex(),
-                    bool(state.exposures),
-                    state.roster_version,
-                    stored(state).reveal(),
-                ),
-            )
+            if self._state(session.run, session.round) != before:
+                raise StaleRound(f"round {session.round} of run {session.run} went on meanwhile")
+            self._put(state)
 
     def model_used_in(self, model_sha256: str) -> tuple[str, int] | None:
         """The run and round in which an update of this model was masked, if one was."""
@@ -110,12 +112,31 @@ class SumStore:
             return int(self._db.execute("SELECT coalesce(max(roster_version), 0) FROM sums").fetchone()[0])
 
     def forget(self, run: str, through: int) -> None:
-        """Keep of a run's rounds up to one only what later sessions must be held against."""
-        with self._reading():
-            rows = self._db.execute("SELECT state FROM sums WHERE run = ? AND round <= ?", (run, through)).fetchall()
-        for state in (restored(Secret(row["state"])) for row in rows):
-            if state != state.remembered():
-                self.keep(state.remembered())
+        """Keep of a round what another attempt must be held against, of those before it only that they were."""
+        with self._reading(), transaction(self._db):
+            self._db.execute("UPDATE sums SET state = '' WHERE run = ? AND round < ? AND state != ''", (run, through))
+            state = self._state(run, through)
+            if state is not None and state != state.remembered():
+                self._put(state.remembered())
+
+    def _state(self, run: str, round: int) -> SiteState | None:
+        query = "SELECT state FROM sums WHERE run = ? AND round = ? AND state != ''"
+        row = self._db.execute(query, (run, round)).fetchone()
+        return restored(Secret(row["state"])) if row else None
+
+    def _put(self, state: SiteState) -> None:
+        session = state.descriptor
+        self._db.execute(
+            "INSERT OR REPLACE INTO sums VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                session.run,
+                session.round,
+                session.model_digest.hex(),
+                bool(state.exposures),
+                state.roster_version,
+                stored(state).reveal(),
+            ),
+        )
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -11,15 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from ..configuration import load
-from ..errors import ConfigError, PolicyRefused, SecureSumFailed
+from ..errors import ConfigError, FoedusError, PolicyRefused, SecureSumFailed, StoreError
+from ..files import storing
 from ..logs import log_event
 from ..privacy.certificates import read_identity
 from ..privacy.secagg.codes import AbortCode
 from ..privacy.secagg.codes import Refusal as SumRefusal
+from ..privacy.secagg.descriptor import SessionDescriptor
 from ..privacy.secagg.joining import join
 from ..privacy.secagg.masking import mask
 from ..privacy.secagg.member import Local, Member
-from ..privacy.secagg.messages import unframe
+from ..privacy.secagg.messages import Offer, unframe
 from ..privacy.secagg.quantise import MAX_WEIGHT
 from ..privacy.secagg.signing import Kind
 from ..privacy.secagg.site import receive
@@ -32,13 +34,21 @@ from .sum_store import SumStore
 
 log = logging.getLogger(__name__)
 
+MAX_WAITING = 64  # messages of the server, each a mebibyte at most
+MODEL_REUSED = "; two sums from one model tell updates apart, so begin the run with that run's newest model or another"
+
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Work that the site may do, and what it knows of it by itself."""
+    """Work that the site was asked for.
+
+    Attributes:
+        assignment: the latest.
+        num_coordinates: of the site's own layout; None until it has found that it may do the work.
+    """
 
     assignment: Assignment
-    num_coordinates: int
+    num_coordinates: int | None = None
 
 
 @dataclass(slots=True)
@@ -58,24 +68,33 @@ class Sums:
     refused: Callable[[Work], None]
     _expected: dict[Work, Expected] = field(default_factory=dict)
     _early: dict[Work, SecureMessage] = field(default_factory=dict)
-    _queue: asyncio.Queue[SecureMessage] = field(default_factory=asyncio.Queue)
+    _current: dict[Work, bytes] = field(default_factory=dict)  # sid of what was answered since the assignment
+    _queue: asyncio.Queue[SecureMessage] = field(default_factory=lambda: asyncio.Queue(MAX_WAITING))
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def expect(self, assignment: Assignment, num_coordinates: int) -> None:
-        """The site may do this work: its secure sum is joined when the offer comes, or has come.
+    def announce(self, assignment: Assignment) -> None:
+        """An assignment has come, for another attempt perhaps: what was said about an earlier one counts no more."""
+        self._expected[assignment.work] = Expected(assignment)
+        self._current.pop(assignment.work, None)
+
+    async def expect(self, assignment: Assignment, num_coordinates: int) -> None:
+        """The site may do this work, if it is the latest: its sum is joined when the offer comes, or has come.
 
         Raises:
             ConfigError: this site can be in no secure sum.
         """
+        work = assignment.work
         self._member()
-        self._expected[assignment.work] = Expected(assignment, num_coordinates)
-        if (early := self._early.pop(assignment.work, None)) is not None:
-            self.hear(early)
+        if work not in self._expected or self._expected[work].assignment is not assignment:
+            return
+        self._expected[work] = Expected(assignment, num_coordinates)
+        if (early := self._early.pop(work, None)) is not None:
+            await self.hear(early)
 
-    def hear(self, message: SecureMessage) -> None:
-        """Take a message of the server."""
-        self._queue.put_nowait(message)
+    async def hear(self, message: SecureMessage) -> None:
+        """Take a message of the server, as soon as those before it leave room."""
+        await self._queue.put(message)
 
     async def run(self) -> None:
         """Answer one message after the other, until cancelled."""
@@ -84,48 +103,61 @@ class Sums:
             try:
                 async with self._turn:
                     await self._answer(message)
-            except (SecureSumFailed, ConfigError) as error:
-                # Ours to mend, or not a message at all; either way this site goes on.
+            except (ConfigError, StoreError) as error:  # ours to mend
+                self._refuse(message.work, error.code, str(error))
+            except FoedusError as error:  # no message, or none of a session that is under way
                 log_event(log, "message_refused", logging.WARNING, work=str(message.work), reason=str(error))
             news, self._news = self._news, asyncio.Event()
             news.set()
 
-    async def masked(self, work: Work, path: Path, num_examples: int) -> Step:
+    async def masked(self, work: Work, path: Path, weight: int | None) -> Step:
         """Wait until shares are dealt, then mask the update in a file.
 
         Args:
             work: which.
             path: the update: float32 differences first.
-            num_examples: what it weighs.
+            weight: in the sum; None where the run does not weigh.
+
+        Returns:
+            A step without a reply where there is nothing to send: the session has the update, or this site has left.
 
         Raises:
-            SecureSumFailed: this site has left the session.
             InvalidUpdate: the update cannot be used.
+            StoreError: it cannot be read, or the state not be kept.
         """
         while True:
             async with self._turn:
                 state = await asyncio.to_thread(self.store.find, work.run, work.round)
-                if state is not None and state.stage in (Stage.DELIVERED, Stage.MASKED):
-                    return await asyncio.to_thread(self._mask, state, work, path, num_examples)
-                if state is not None and state.stage >= Stage.ACKED:
-                    reason = state.refusal.reason if state.refusal else "the masks are taken off already"
-                    raise SecureSumFailed(f"{work}: {reason}")
+                if state is not None and state.descriptor.sid == self._current.get(work):
+                    if state.stage in (Stage.DELIVERED, Stage.MASKED):
+                        step = await asyncio.to_thread(self._mask, state, path, weight)
+                        if step.refusal is not None:
+                            self._leave(work, step.refusal)
+                        return step
+                    if state.stage >= Stage.ACKED:
+                        return Step(state)
                 news = self._news
             await news.wait()
 
     def forget(self, run: str, through: int) -> None:
         """The rounds of a run up to one are over."""
-        for work in [work for work in self._expected if work.run == run and work.round <= through]:
-            del self._expected[work]
+        for known in (self._expected, self._early, self._current):
+            for work in [work for work in known if work.run == run and work.round <= through]:
+                del known[work]
         self.store.forget(run, through)
 
-    def _mask(self, state: SiteState, work: Work, path: Path, num_examples: int) -> Step:
-        per_weight = self._expected[work].assignment.examples_per_weight
-        weight = weight_of(num_examples, per_weight) if per_weight else None
-        update_D = np.fromfile(path, "<f4", state.descriptor.num_coordinates)
-        step = mask(state, update_D, self._member(), weight=weight)
-        if step.refusal is None:
-            self.store.keep(step.state)
+    def _mask(self, state: SiteState, path: Path, weight: int | None) -> Step:
+        session = state.descriptor
+        used = self.store.model_used_in(session.model_digest.hex())
+        if used not in (None, (session.run, session.round)):  # by a session that was joined beside this one
+            refusal = SumRefusal(AbortCode.POLICY, f"model-reused: it was used in round {used[1]} of run {used[0]}")
+            step = Step(state.ended(refusal), refusal=refusal)
+        else:
+            with storing(f"reading {path}"):
+                update_D = np.fromfile(path, "<f4", session.num_coordinates)
+            step = mask(state, update_D, self._member(), weight=weight)
+        if step.state != state:
+            self.store.keep(step.state, state)
         return step
 
     async def _answer(self, message: SecureMessage) -> None:
@@ -133,10 +165,10 @@ class Sums:
         kind, sid, _ = unframe(body)
         if kind is Kind.OFFER:
             expected = self._expected.get(work)
-            if expected is None:
-                self._early[work] = message  # until the desk has asked the policy
+            if expected is None or expected.num_coordinates is None:
+                self._keep_early(message)
                 return
-            step = await asyncio.to_thread(self._join, body, expected)
+            step = await asyncio.to_thread(self._join, body, expected.assignment, expected.num_coordinates)
         else:
             state = await asyncio.to_thread(self.store.find, work.run, work.round)
             if state is None or state.descriptor.sid != sid:
@@ -148,37 +180,62 @@ class Sums:
             log_event(log, "message_refused", logging.WARNING, work=str(work), reason=step.refusal.reason)
             if step.state.stage is Stage.ENDED:
                 self._leave(work, step.refusal)
-        elif step.reply:
-            self.say(SecureMessage(work, step.reply))
+        else:
+            self._current[work] = sid
+            if step.reply:
+                self.say(SecureMessage(work, step.reply))
 
-    def _join(self, offer: bytes, expected: Expected) -> Step | SumRefusal:
-        order = expected.assignment
+    def _keep_early(self, offer: SecureMessage) -> None:
+        """Until the desk has asked the policy; the oldest makes room, should the server offer without end."""
+        while len(self._early) >= MAX_WAITING:
+            del self._early[next(iter(self._early))]
+        self._early[offer.work] = offer
+
+    def _join(self, offer: bytes, order: Assignment, num_coordinates: int) -> Step | SumRefusal:
+        if refusal := self._elsewhere(offer, order.work):
+            return refusal
         used = self.store.model_used_in(order.model_sha256)
         local = Local(
-            num_coordinates=expected.num_coordinates,
+            num_coordinates=num_coordinates,
             layout_digest=bytes.fromhex(order.layout_sha256),
             model_digest=bytes.fromhex(order.model_sha256),
             config_digest=config_sha256(order),
             model_used_in=used,
             roster_version=self.store.roster_version(),
         )
-        step = join(offer, self._member(), local, self.store.find(order.work.run, order.work.round))
-        if isinstance(step, Step):
-            self.store.keep(step.state)
+        before = self.store.find(order.work.run, order.work.round)
+        step = join(offer, self._member(), local, before)
+        if isinstance(step, Step) and step.state != before:
+            self.store.keep(step.state, before)
         return step
+
+    def _elsewhere(self, offer: bytes, work: Work) -> SumRefusal | None:
+        """Why an offer cannot be of this work, whose state alone it is held against."""
+        session = SessionDescriptor.from_bytes(Offer.from_bytes(unframe(offer)[2]).descriptor)
+        if (session.run, session.round) != (work.run, work.round):
+            reason = f"the session is of round {session.round} of run {session.run}, the assignment of {work}"
+            return SumRefusal(AbortCode.POLICY, reason)
+        if self.store.is_over(work.run, work.round):
+            return SumRefusal(AbortCode.ALREADY_REVEALED, f"round {work.round} of run {work.run} is over")
+        return None
 
     def _receive(self, state: SiteState, body: bytes) -> Step:
         step = receive(state, body, self._member())
         if step.state != state:
-            self.store.keep(step.state)
+            self.store.keep(step.state, state)
         return step
 
     def _leave(self, work: Work, refusal: SumRefusal) -> None:
         if refusal.code is AbortCode.LATE:
-            return  # the server knows
+            self.refused(work)  # the server knows
+            return
         code = PolicyRefused if refusal.code in (AbortCode.POLICY, AbortCode.ALREADY_REVEALED) else SecureSumFailed
-        log_event(log, "secure_sum_left", logging.WARNING, work=str(work), code=refusal.code, reason=refusal.reason)
-        self.say(Refusal(work, code.__name__, f"{refusal.code}: {refusal.reason}"))
+        mend = MODEL_REUSED if refusal.reason.startswith("model-reused") else ""
+        self._refuse(work, code.__name__, f"{refusal.code}: {refusal.reason}{mend}")
+
+    def _refuse(self, work: Work, code: str, reason: str) -> None:
+        log_event(log, "secure_sum_left", logging.WARNING, work=str(work), code=code, reason=reason)
+        self.say(Refusal(work, code, reason))
         self.refused(work)
 
     def _member(self) -> Member:

@@ -62,6 +62,17 @@ def settled(fed: Federation, site: str) -> Iterator[Release]:
                 yield Release(work, Outcome.REJECTED, part.reason)
             else:
                 yield Release(work, Outcome.COUNTED)
+        yield from _let_go(fed, run, site)
+
+
+def _let_go(fed: Federation, run: Run, site: str) -> Iterator[Release]:
+    """A secure sum that is still under way may go on without a site: it waits for nothing then."""
+    round = fed.records.last_round(run.id)
+    if round is not None and round.state is RoundState.COLLECTING and not run.state.terminal:
+        work = Work(run.id, round.number, Phase.TRAIN)
+        part = fed.records.participation(work, site)
+        if part is not None and part.verdict is Verdict.ABSENT:
+            yield Release(work, Outcome.LATE, part.reason)
 
 
 def _rounds_done(fed: Federation, run: Run) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,7 +55,7 @@ class Feed:
                 queue.get_nowait()
             queue.put_nowait(happening)
 
-    async def watch(self) -> AsyncIterator[Happening]:
+    async def watch(self) -> AsyncGenerator[Happening, None]:
         """Events from now on, until the feed closes."""
         queue: asyncio.Queue[Happening | None] = asyncio.Queue(MAX_BEHIND)
         self._watchers.add(queue)

@@ -76,9 +76,8 @@ class Intake:
         decided = _decided(part, header)
         if decided is not None:
             return decided
-        # No decision about the update, which its site masks again for the session that is under way.
-        if header.masked and Signed.from_bytes(header.masked).sid != fed.sums.current(header.work).descriptor.sid:
-            raise StaleRound("the update was masked for another attempt at this round")
+        if header.masked and run.plan.protection != "none" and round.state is RoundState.COLLECTING:
+            self._require_current(header, round)
         try:
             # The run's layout never changes; the model of an earlier round may be gone.
             layout = fed.layout(run.initial_sha256)
@@ -200,6 +199,17 @@ class Intake:
         if open_next or newest == round:
             return True
         raise StaleRound(f"round {round.number} has closed, and so has the one after it")
+
+    def _require_current(self, header: UploadHeader, round: Round) -> None:
+        """That an update is masked for the session under way. It is not decided otherwise: its site masks it again.
+
+        Raises:
+            StaleRound: it is not, or the next attempt's session has yet to be opened.
+            SecureSumFailed: what the site has signed is no message.
+        """
+        session = self._fed.sums.current(header.work)
+        if session.attempt != round.attempt or Signed.from_bytes(header.masked).sid != session.descriptor.sid:
+            raise StaleRound("the update was masked for another attempt at this round")
 
     def _expected_bytes(self, run: Run, header: UploadHeader, layout: Layout) -> int:
         """How large the file is: an update, or masked words of the secure sum that is under way.

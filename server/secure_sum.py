@@ -12,43 +12,34 @@ import numpy as np
 
 from ..files import replacing, storing
 from ..layout import Layout
-from ..privacy.secagg.opening import Opening, add_up, open_sum
+from ..privacy.secagg.collect import SumCollection
+from ..privacy.secagg.opening import add_up, open_sum
 from ..privacy.secagg.prg import Words
-from .sums import Session
 from .update_file import UpdateFile
 
 BLOCK_VALUES = 1 << 18
 
 
-def opened(session: Session) -> Opening:
-    """Recover what takes the masks off.
-
-    Raises:
-        SecureSumFailed: shares are missing, or do not belong together.
-    """
-    return open_sum(session.collection)
-
-
-def mean_update(session: Session, row: Callable[[bytes], Path], layout: Layout, out: Path) -> UpdateFile:
+def mean_update(collection: SumCollection, row: Callable[[bytes], Path], layout: Layout, out: Path) -> UpdateFile:
     """Add up the masked words, take the masks off and write the mean as an update of this layout.
 
     Args:
-        session: over.
+        collection: over.
         row: where a site's masked words are, by its id.
         layout: of the model; buffers and counters, which no sum carries, are zeros.
         out: where the update appears.
 
     Raises:
-        SecureSumFailed: as ``opened``.
+        SecureSumFailed: as ``open_sum``.
         StoreError: a file could not be read or written.
     """
-    descriptor = session.descriptor
+    descriptor = collection.descriptor
 
     def words(site: bytes) -> Words:
         with storing(f"reading {row(site)}"):
             return np.memmap(row(site), descriptor.ring.unsigned, "r", shape=(descriptor.num_words,))
 
-    opening = opened(session)
+    opening = open_sum(collection)
     total = add_up(descriptor, opening, ((site, words(site)) for site in opening.survivors))
     divisor = total.scale * total.total_weight
     with replacing(out, durable=False) as file:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ..errors import AccessDenied, StaleRound, StoreError
-from ..privacy.secagg.codes import Refusal
+from ..errors import AccessDenied, SecureSumFailed, StaleRound, StoreError
+from ..privacy.secagg.codes import Refusal, refusal_of
 from ..privacy.secagg.collect import SumCollection
 from ..privacy.secagg.descriptor import SessionDescriptor
 from ..privacy.secagg.roster import Roster
@@ -33,7 +32,12 @@ class Session:
     collection: SumCollection
     names: Mapping[bytes, str]
     outgoing: Mapping[bytes, bytes]
-    heard: set[bytes] = field(default_factory=set)  # digests of the messages recorded
+    heard: set[tuple[bytes, Kind]] = field(default_factory=set)  # whose messages are recorded
+
+    @property
+    def sealed(self) -> SumCollection:
+        """The collection as it is now: no message that comes later changes it, whatever thread reads it."""
+        return replace(self.collection, unmask=dict(self.collection.unmask))
 
     @property
     def descriptor(self) -> SessionDescriptor:
@@ -69,9 +73,15 @@ class Sums:
     _live: dict[Work, Session] = field(default_factory=dict)
 
     def open(self, work: Work, attempt: int, descriptor: SessionDescriptor, roster: Roster) -> Session:
-        """Begin a session; it replaces the one of an earlier attempt."""
+        """Begin a session; it replaces the one of an earlier attempt.
+
+        Raises:
+            ConfigError: a participant is not in the roster.
+            StoreError: it could not be recorded, and is not begun.
+        """
+        session = _session(attempt, descriptor, roster, self.registry)
         self.records.open(work, attempt, descriptor.to_bytes(), roster.version)
-        session = self._live[work] = _session(attempt, descriptor, roster, self.registry)
+        self._live[work] = session
         return session
 
     def find(self, work: Work) -> Session | None:
@@ -102,14 +112,17 @@ class Sums:
             StoreError: it could not be recorded, and has no effect.
         """
         session = self.current(work)
-        sender = Signed.from_bytes(message).sender
-        if sender != session.id_of(site):
-            raise AccessDenied(f"{site} sent a message of site {sender.hex()[:12]}, expected its own")
+        try:
+            signed = Signed.from_bytes(message)
+        except SecureSumFailed as error:
+            return refusal_of(error)
+        if signed.sender != session.id_of(site):
+            raise AccessDenied(f"{site} sent a message of site {signed.sender.hex()[:12]}, expected its own")
         refusal = session.collection.receive(message, words_digest=words_digest, num_bytes=num_bytes)
-        digest = hashlib.sha256(message).digest()
-        if refusal is None and digest not in session.heard:
+        # Of each kind one is taken; the same signed anew has no effect, and no place in the records.
+        if refusal is None and (signed.sender, signed.kind) not in session.heard:
             self._record(work, session, message)
-            session.heard.add(digest)
+            session.heard.add((signed.sender, signed.kind))
         return refusal
 
     def answered(self, site: str, work: Work) -> list[str]:
@@ -175,5 +188,5 @@ def _rebuilt(stored: StoredSession, roster: Roster, registry: Registry) -> Sessi
         refusal = session.collection.receive(message, words_digest=digest, num_bytes=num_bytes)
         if refusal is not None:
             raise StoreError(f"a recorded message of a secure sum is refused now: {refusal.reason}")
-        session.heard.add(hashlib.sha256(message).digest())
+        session.heard.add((signed.sender, signed.kind))
     return session

@@ -7,17 +7,18 @@ lacks answers then waits for them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection as Names
 
 from ...errors import ConfigError, QuorumNotMet, SecureSumFailed
 from ...privacy.secagg.collect import Phase as SumPhase
+from ...privacy.secagg.opening import open_sum
 from ...privacy.secagg.signing import site_id
 from ...protos.messages import Outcome, Phase, Release, SecureMessage, Work
 from ..assignments import assignment
 from ..collection import Collection
 from ..federation import Federation
 from ..history import Round, Run, Verdict
-from ..secure_sum import opened
 from ..sum_descriptor import describe
 from ..sums import Session
 
@@ -36,17 +37,18 @@ async def collect_sum(fed: Federation, run: Run, round: Round) -> Round:
             session = _open(fed, run, round, work)
         _ask(fed, run, round)
         while True:
+            _let_go(fed, work, session)
             _tell(fed, work, session)
             await _answers(fed, run, round, work, session)
+            session = fed.sums.current(work)  # another, if what was heard meanwhile could not be recorded
             if session.collection.revealing:
                 break
             session = fed.sums.close(work)
-            _let_go(fed, work, session)
     except (SecureSumFailed, ConfigError) as error:
         fed.records.fail_round(run.id, round.number, str(error))
         fed.feed.publish("round_failed", run=run.id, round=round.number, detail=str(error))
         raise QuorumNotMet(str(error)) from error
-    opened(session)  # or it goes on waiting
+    await asyncio.to_thread(open_sum, session.sealed)  # or it goes on waiting
     fed.feed.publish("round_closed", run=run.id, round=round.number)
     return fed.records.close_round(run.id, round.number, absent={})
 
@@ -55,11 +57,22 @@ def eligible(fed: Federation, run: Run, round: int, available: Names[str]) -> li
     """Those of the available sites that can be in a secure sum: the roster has their keys, and no dealer among them
     spoilt the attempt before."""
     roster = fed.rosters.latest()
-    known = roster.by_id if roster else {}
-    before = fed.sums.find(Work(run.id, round, Phase.TRAIN))
-    spoilers = before.collection.spoilers if before else ()
+    known, spoilers = roster.by_id if roster else {}, _spoilers(fed, run, round)
     ids = {site: site_id(key) for site, key in fed.registry.signing_keys().items()}
-    return sorted(site for site in available if ids.get(site) in known and ids.get(site) not in spoilers)
+    return sorted(site for site in available if ids.get(site) in known and site not in spoilers)
+
+
+def unfit(fed: Federation, run: Run, round: int) -> str:
+    """Which sites do not count as connected for a secure sum, to be said after how many do."""
+    if fed.rosters.latest() is None:
+        return "; no roster names any: an operator signs one with 'foedus roster sign'"
+    spoilers = _spoilers(fed, run, round)
+    return " that the roster names" + (f"; shares of {', '.join(spoilers)} did not open" if spoilers else "")
+
+
+def _spoilers(fed: Federation, run: Run, round: int) -> list[str]:
+    before = fed.sums.find(Work(run.id, round, Phase.TRAIN))
+    return sorted(before.names[id] for id in before.collection.spoilers) if before else []
 
 
 def _open(fed: Federation, run: Run, round: Round, work: Work) -> Session:
@@ -93,16 +106,27 @@ async def _answers(fed: Federation, run: Run, round: Round, work: Work, session:
     other phases for so long and no longer."""
     cohort, now, trains = run.plan.cohort, fed.clock.monotonic(), session.collection.phase is SumPhase.MASKED
     seconds = cohort.round_seconds or float("inf") if trains else cohort.deadline_seconds
-    target = round.target if trains else len(session.descriptor.participants)
+    target = _enough(round, session) if trains else len(session.descriptor.participants)
     collection = Collection(target, 0, cohort.deadline_seconds, now + seconds)
     if trains:
         collection.accepted.update(session.masked)
-    collection.ask(session.waiting, now)
+    parts = fed.records.participations(run.id, round.number, Phase.TRAIN)
+    taking_part = {part.site for part in parts if part.verdict in (Verdict.ASKED, Verdict.ACCEPTED)}
+    collection.ask(session.waiting & taking_part & fed.registry.active_sites(), now)
     await fed.collector.collect(work, collection)
 
 
+def _enough(round: Round, session: Session) -> int:
+    """How many masked updates close a round early: as many as are wanted, and as acknowledge them and open the sum
+    even if some of them leave."""
+    session_needs = max(
+        session.descriptor.needed_survivors, session.descriptor.needed_acks, session.collection.threshold
+    )
+    return max(round.target, session_needs + session.descriptor.dropouts)
+
+
 def _let_go(fed: Federation, work: Work, session: Session) -> None:
-    """Tell those that the session goes on without, and record it."""
+    """Tell those that the session goes on without, and record it, unless that was done before a restart."""
     stays, masked = {session.names[id] for id in session.outgoing}, session.masked
     for part in fed.records.participations(work.run, work.round, Phase.TRAIN):
         if part.verdict is not Verdict.ASKED or part.site in stays - masked:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import numpy as np
 from ...aggregators.decision import WeightedSum
 from ...errors import QuorumNotMet, TooFewSites
 from ...modelfile import ModelFile
+from ...privacy.secagg.collect import SumCollection
 from ...protos.messages import Outcome, Phase, Release, Work
 from ..aggregation import Step, aggregator_for, step_model
 from ..assignments import assignment
@@ -30,9 +31,8 @@ from ..memory import give_back_memory
 from ..optimizers import optimizer_for
 from ..planner import middle, needed, select, weighted_mean
 from ..secure_sum import mean_update
-from ..sums import Session
 from ..update_file import UpdateFile
-from .secure import collect_sum, eligible
+from .secure import collect_sum, eligible, unfit
 
 SMALL_BYTES = 1 << 20
 
@@ -125,12 +125,13 @@ async def _plan(
         if selection is not None:
             break
         among = f" ({reference} among them)" if reference else ""
-        among += " that the roster names" if plan.protection != "none" else ""
         lack = f"waiting for {needed(plan.cohort)} sites{among} with task {plan.task!r}, {len(available)} connected"
+        if plan.protection != "none":
+            lack += unfit(fed, run, number)
         fed.records.explain_run(run.id, lack)
         try:
             async with asyncio.timeout(_remaining(patience, fed)):
-                await fed.sessions.change()
+                await _change(fed)
         except TimeoutError:
             raise TooFewSites(f"round {number}: {lack} after {plan.cohort.patience_seconds} s") from None
     fed.records.explain_run(run.id, "")
@@ -148,6 +149,14 @@ async def _plan(
     )
     fed.feed.publish("round_opened", run=run.id, round=number, detail=", ".join(selection.cohort))
     return round
+
+
+async def _change(fed: Federation) -> None:
+    """Wait until a site comes or goes, or a roster names other ones."""
+    async with aclosing(fed.feed.watch()) as happenings:
+        async for happening in happenings:
+            if happening.name in ("site_connected", "site_disconnected", "roster_published"):
+                return
 
 
 async def collect_updates(fed: Federation, run: Run, round: Round) -> Round:
@@ -190,7 +199,7 @@ async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
         judged, step = await asyncio.to_thread(_step, fed, run, round, parts, num_worthless)
     else:
         session = fed.sums.current(Work(run.id, round.number, Phase.TRAIN))
-        step = await asyncio.to_thread(_step_by_sum, fed, run, round, session)
+        step = await asyncio.to_thread(_step_by_sum, fed, run, round, session.sealed, session.names)
         judged = {part.site: Judgement(number, None, None) for number, part in parts}
     # No await from here to the commit: no other run may tidy up a model that no record names yet.
     for written in (step.model, step.state, step.aggregator_state):
@@ -268,7 +277,7 @@ def _step(
     return judgements(aggregator, parts, hearing, decision), step
 
 
-def _step_by_sum(fed: Federation, run: Run, round: Round, session: Session) -> Step:
+def _step_by_sum(fed: Federation, run: Run, round: Round, shares: SumCollection, names: Mapping[bytes, str]) -> Step:
     model = ModelFile.open(fed.blobs.path(round.base_sha256))
     attempt = secrets.token_hex(4)
 
@@ -276,10 +285,10 @@ def _step_by_sum(fed: Federation, run: Run, round: Round, session: Session) -> S
         return fed.blobs.scratch(f"{run.id}-{round.number}-{attempt}-{name}")
 
     def row(id: bytes) -> Path:
-        return fed.inbox.update(run.id, round.number, session.names[id])
+        return fed.inbox.update(run.id, round.number, names[id])
 
     try:
-        mean = mean_update(session, row, model.layout, scratch("sum"))
+        mean = mean_update(shares, row, model.layout, scratch("sum"))
         return step_model(
             model,
             [mean],

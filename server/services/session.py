@@ -6,7 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from ... import __version__
-from ...errors import CertificateExpired, FoedusError, NotApproved, ProtocolError, StaleRound, VersionMismatch
+from ...errors import (
+    CertificateExpired,
+    FoedusError,
+    NotApproved,
+    ProtocolError,
+    StaleRound,
+    StoreError,
+    VersionMismatch,
+)
+from ...privacy.secagg.codes import AbortCode
+from ...privacy.secagg.codes import Refusal as SumRefusal
 from ...protos.messages import Evaluation, Heartbeat, Hello, Phase, Refusal, SecureMessage, SiteMessage, Welcome
 from ...protos.v1 import session_pb2, session_pb2_grpc
 from ...protos.wire import server_message_to_pb, site_message_from_pb
@@ -108,7 +118,15 @@ class SessionService(session_pb2_grpc.SessionServicer):
 
     def _secure(self, site: str, message: SecureMessage) -> None:
         fed, work = self._fed, message.work
-        refusal = fed.sums.receive(site, work, message.body)
+        if fed.records.participation(work, site) is None:
+            raise StaleRound(f"{site} was not asked for {work}")
+        try:
+            refusal = fed.sums.receive(site, work, message.body)
+        except StaleRound as error:  # the sum was opened, or given up, while this was on its way
+            refusal = SumRefusal(AbortCode.LATE, str(error))
+        except StoreError as error:
+            fed.hold(work.run, str(error))
+            return
         if refusal is not None:
             fed.feed.publish(
                 "message_refused", run=work.run, round=work.round, site=site, detail=f"{refusal.code}: {refusal.reason}"
