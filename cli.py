@@ -16,6 +16,7 @@ NOUNS = {
     "roster": ("foedus.server.roster_cli:roster", "Say which sites may take part in secure sums (operators)."),
     "task": ("foedus.client_sdk.task_cli:task", "Try a task: its initial model, its code's digest."),
     "run": ("foedus.server.run_cli:run", "Submit and follow training runs (operators)."),
+    "analytics": ("foedus.server.analytics_cli:analytics", "Ask about the records of all sites (operators)."),
     "demo": ("foedus.examples.cli:demo", "Watch a whole federation at work on this machine."),
 }
 

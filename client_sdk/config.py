@@ -36,6 +36,18 @@ class TaskEntry(Settings):
     parameters: dict[str, Any] = Field(default_factory=dict)
 
 
+class RecordsEntry(Settings):
+    """Where this site's records come from, about which it may be asked.
+
+    ``entry`` is as a task's: a function that is called with ``parameters`` for each query, and returns columns by
+    name: lists or 1-d arrays of equal length. ``person`` names the column that says whose record each is.
+    """
+
+    entry: Annotated[str, Field(pattern=r"^[^:]+:[A-Za-z_][A-Za-z0-9_.]*$")]
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    person: str | None = None
+
+
 class SiteConfig(Settings):
     """One site. ``keep_free_bytes`` is how much of the disk the doctor wants to find free."""
 
@@ -43,6 +55,7 @@ class SiteConfig(Settings):
     federation: Name
     server: Address
     tasks: dict[Name, TaskEntry] = Field(default_factory=dict)
+    records: RecordsEntry | None = None
     keep_free_bytes: NonNegativeInt = 1 << 30
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -58,6 +71,20 @@ def site_toml(name: str, federation: str, server: str, tasks: Mapping[str, TaskE
         lines += ["", f"[tasks.{quoted(task)}]", f"entry = {quoted(entry.entry)}"]
         if entry.parameters:
             lines.append(f"parameters = {toml_value(entry.parameters)}")
+    return "\n".join(lines) + "\n"
+
+
+def records_toml(entry: RecordsEntry) -> str:
+    """The text that names a site's records, to go behind what is in ``site.toml``.
+
+    Raises:
+        ConfigError: a parameter is nothing that TOML can hold.
+    """
+    lines = ["", "[records]", f"entry = {quoted(entry.entry)}"]
+    if entry.person is not None:
+        lines.append(f"person = {quoted(entry.person)}")
+    if entry.parameters:
+        lines.append(f"parameters = {toml_value(entry.parameters)}")
     return "\n".join(lines) + "\n"
 
 

@@ -18,6 +18,7 @@ from ..configuration import load
 from ..errors import FoedusError, LayoutMismatch, NotFound, StaleRound, StoreError, TaskFailed
 from ..logs import log_event
 from ..modelfile import Model, ModelFile
+from ..privacy.secagg.descriptor import SessionDescriptor
 from ..protos.messages import Assignment, Evaluation, Outcome, Phase, Refusal, Release, SiteMessage, Work
 from ..protos.wire import MAX_EXAMPLES, printable
 from .backoff import Backoff
@@ -28,7 +29,7 @@ from .local_state import keep_local_buffers, with_local_buffers
 from .outbound import update_blocks
 from .outbox import Outbox, Parcel, Trained
 from .policy import Policy, WorkRequest, check
-from .sums import Sums, weight_of
+from .sums import Sums, Update, local_of, read_update, weight_of
 from .task import LocalResult, TrainingJob, job_seed
 from .task_code import run_task_code
 from .transfer import Connect, download, upload, worth_retrying
@@ -195,7 +196,7 @@ class Desk:
             task = self._tasks.get(order.task) if trained else self._permitted(order)
             if task is not None:
                 layout = await run_task_code(task.task.layout)
-                await self._sums.expect(order, layout.num_trainable)
+                await self._sums.expect(order, local_of(order, layout.num_trainable))
         except Exception as error:  # noqa: BLE001  (as above)
             self._fail(order.work, error)
             self.call_off(order.work)
@@ -280,7 +281,11 @@ class Desk:
         """The update as it leaves, once the others' shares have come. The same again while the session is the same."""
         per_weight = job.assignment.examples_per_weight
         weight = weight_of(parcel.header.num_examples, per_weight) if per_weight else None
-        masking = asyncio.ensure_future(self._sums.masked(job.work, parcel.path, weight))
+
+        def update(session: SessionDescriptor) -> Update:
+            return read_update(parcel.path, session.num_coordinates)
+
+        masking = asyncio.ensure_future(self._sums.masked(job.work, update, weight))
         called_off = asyncio.ensure_future(job.called_off.wait())
         try:
             await asyncio.wait({masking, called_off}, return_when=asyncio.FIRST_COMPLETED)

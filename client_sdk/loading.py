@@ -52,12 +52,7 @@ def load_task(entry: str, parameters: Mapping[str, Any], base_folder: Path) -> T
     Raises:
         ConfigError: the file, module or attribute is missing, fails, or is no task.
     """
-    source, _, attribute = entry.partition(":")
-    found: Any = _module(source, base_folder)
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise ConfigError(f"{source} has no attribute {attribute!r}", hint=_nearby(found, part))
-        found = getattr(found, part)
+    found = load_attribute(entry, base_folder)
     if _is_task(found):
         if parameters:
             raise ConfigError(f"{entry} is a task already, so it takes no parameters", hint="remove parameters")
@@ -71,6 +66,21 @@ def load_task(entry: str, parameters: Mapping[str, Any], base_folder: Path) -> T
             hint=f"a task has a name and the methods {', '.join(_METHODS)}",
         )
     return cast("Task", task)
+
+
+def load_attribute(entry: str, base_folder: Path) -> Any:
+    """Import what ``entry`` names.
+
+    Raises:
+        ConfigError: the file, module or attribute is missing or fails.
+    """
+    source, _, attribute = entry.partition(":")
+    found: Any = _module(source, base_folder)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise ConfigError(f"{source} has no attribute {attribute!r}", hint=_nearby(found, part))
+        found = getattr(found, part)
+    return found
 
 
 def code_sha256(entry: str, base_folder: Path) -> str:

@@ -16,6 +16,7 @@ from ..plan import PROTECTIONS, Name, Protection
 from ..privacy.secagg.descriptor import Mode
 from ..privacy.secagg.policy import SumPolicy
 from .config import quoted
+from .query_settings import QuerySettings
 
 ANY_CODE = "any"
 _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-(?:([01]\d|2[0-3]):([0-5]\d)|24:00)")
@@ -63,6 +64,7 @@ class Policy(Settings):
         protections: how its updates may be protected; where "none" is not among them, the server never
             sees one.
         secure: what it demands of a secure sum.
+        analytics: which questions about its records it answers; none, unless columns are named.
     """
 
     tasks: dict[Name, TaskPolicy] = Field(default_factory=dict)
@@ -71,6 +73,7 @@ class Policy(Settings):
     max_rounds: PositiveInt | None = None
     protections: tuple[Protection, ...] = PROTECTIONS
     secure: SumSettings = SumSettings()
+    analytics: QuerySettings = QuerySettings()
 
     def for_sums(self) -> SumPolicy:
         """The same as ``privacy.secagg`` asks it."""

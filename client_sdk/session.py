@@ -18,21 +18,26 @@ from ..protos.messages import (
     Assignment,
     Heartbeat,
     Hello,
+    Phase,
+    Question,
     Release,
     SecureMessage,
     SiteMessage,
     TaskOffer,
     Welcome,
+    Work,
 )
 from ..protos.v1 import session_pb2, session_pb2_grpc
 from ..protos.wire import server_message_from_pb, site_message_to_pb
 from .backoff import Backoff
 from .calls import calling
+from .config import RecordsEntry
 from .desk import Desk
 from .enrol import renew
 from .home import SiteHome
 from .loading import InstalledTask
 from .outbox import Outbox
+from .questions import Questions
 from .sum_store import SumStore
 from .sums import Sums
 
@@ -54,9 +59,11 @@ class Line:
     tasks: dict[str, InstalledTask]
     outbox: Outbox
     sum_store: SumStore
+    records: RecordsEntry | None = None
     backoff: Backoff = field(default_factory=Backoff)
     desk: Desk = field(init=False)
     sums: Sums = field(init=False)
+    questions: Questions = field(init=False)
     connected: asyncio.Event = field(default_factory=asyncio.Event)
     _channel: grpc.aio.Channel = field(init=False)
     _renewed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -64,7 +71,8 @@ class Line:
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.sums = Sums(self.home, self.sum_store, self._say, lambda work: self.desk.call_off(work))
+        self.sums = Sums(self.home, self.sum_store, self._say, self._call_off)
+        self.questions = Questions(self.home, self.records, self.sums, self._say)
         self.desk = Desk(self.site, self.home, self.tasks, self.outbox, self.sums, lambda: self._channel, self._say)
 
     async def serve(self) -> None:
@@ -92,6 +100,7 @@ class Line:
                 await asyncio.sleep(wait)
         finally:
             self.desk.interrupt()
+            self.questions.interrupt()
             tasks = (desk, sums, renewal, *self._closing)
             for task in tasks:
                 task.cancel()
@@ -133,6 +142,10 @@ class Line:
                             heart = heart or asyncio.create_task(self._beat(welcome.heartbeat_seconds))
                         case Assignment() as assignment:
                             self.desk.assign(assignment)
+                        case Question() as question:
+                            self.questions.ask(question)
+                        case Release() as release if release.work.phase is Phase.QUERY:
+                            self.questions.release(release)
                         case Release() as release:
                             self.desk.release(release)
                         case SecureMessage() as secure:
@@ -140,6 +153,12 @@ class Line:
         finally:
             if heart is not None:
                 heart.cancel()
+
+    def _call_off(self, work: Work) -> None:
+        if work.phase is Phase.QUERY:
+            self.questions.call_off(work)
+        else:
+            self.desk.call_off(work)
 
     def _welcomed(self, welcome: Welcome) -> None:
         log_event(

@@ -68,7 +68,7 @@ class Site:
         """Take part until cancelled; for programs with an event loop of their own."""
         outbox = Outbox.open(self.home.outbox, SystemClock())
         sums = SumStore.open(self.home.sums)
-        line = Line(self.config.name, self.config.server, self.home, self.tasks, outbox, sums)
+        line = Line(self.config.name, self.config.server, self.home, self.tasks, outbox, sums, self.config.records)
         reporter = asyncio.create_task(self._report(line))
         try:
             await line.serve()

@@ -15,6 +15,9 @@ from typing import Final
 
 from ..errors import SchemaTooNew, StaleRound
 from ..files import private_folder
+from ..privacy.analytics.differencing import Cohort
+from ..privacy.analytics.sessions import may_be_answered
+from ..privacy.secagg.encoding import SITE_ID_BYTES
 from ..privacy.secagg.state import SiteState
 from ..privacy.secagg.stored import restored, stored
 from ..privacy.secrets import Secret
@@ -33,6 +36,7 @@ CREATE TABLE IF NOT EXISTS sums (
     PRIMARY KEY (run, round)
 ) STRICT;
 CREATE INDEX IF NOT EXISTS sums_by_model ON sums (model_sha256);
+CREATE TABLE IF NOT EXISTS answered (cohort BLOB PRIMARY KEY) STRICT;
 """
 
 
@@ -97,6 +101,14 @@ class SumStore:
             if self._state(session.run, session.round) != before:
                 raise StaleRound(f"round {session.round} of run {session.run} went on meanwhile")
             self._put(state)
+            if cohort := may_be_answered(state):
+                self._db.execute("INSERT OR IGNORE INTO answered VALUES (?)", (b"".join(sorted(cohort)),))
+
+    def answered(self) -> list[Cohort]:
+        """The cohorts over whose records exact sums were or may have been opened."""
+        with self._reading():
+            rows = self._db.execute("SELECT cohort FROM answered").fetchall()
+        return [_cohort(row["cohort"]) for row in rows]
 
     def model_used_in(self, model_sha256: str) -> tuple[str, int] | None:
         """The run and round in which an update of this model was masked, if one was."""
@@ -142,3 +154,7 @@ class SumStore:
     def _reading(self) -> Iterator[None]:
         with self._lock, database_errors(self._path):
             yield
+
+
+def _cohort(ids: bytes) -> Cohort:
+    return frozenset(ids[start : start + SITE_ID_BYTES] for start in range(0, len(ids), SITE_ID_BYTES))

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ..configuration import load
 from ..errors import ConfigError, FoedusError, PolicyRefused, SecureSumFailed, StoreError
 from ..files import storing
 from ..logs import log_event
+from ..privacy.analytics.query import Query
+from ..privacy.analytics.sessions import guarded, require_session
 from ..privacy.certificates import read_identity
-from ..privacy.secagg.codes import AbortCode
+from ..privacy.secagg.codes import AbortCode, refusal_of
 from ..privacy.secagg.codes import Refusal as SumRefusal
 from ..privacy.secagg.descriptor import SessionDescriptor
 from ..privacy.secagg.joining import join
@@ -27,10 +31,12 @@ from ..privacy.secagg.signing import Kind
 from ..privacy.secagg.site import receive
 from ..privacy.secagg.state import SiteState, Stage, Step
 from ..protos.config_digest import config_sha256
-from ..protos.messages import Assignment, Refusal, SecureMessage, SiteMessage, Work
+from ..protos.messages import Assignment, Question, Refusal, SecureMessage, SiteMessage, Work
 from .home import SiteHome
 from .policy import Policy
 from .sum_store import SumStore
+
+Update: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +49,14 @@ class Expected:
     """Work that the site was asked for.
 
     Attributes:
-        assignment: the latest.
-        num_coordinates: of the site's own layout; None until it has found that it may do the work.
+        order: the latest.
+        local: what it knows of the work by itself; None until it has found that it may do it.
+        query: what a question asks.
     """
 
-    assignment: Assignment
-    num_coordinates: int | None = None
+    order: Assignment | Question
+    local: Local | None = None
+    query: Query | None = None
 
 
 @dataclass(slots=True)
@@ -73,22 +81,22 @@ class Sums:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def announce(self, assignment: Assignment) -> None:
-        """An assignment has come, for another attempt perhaps: what was said about an earlier one counts no more."""
-        self._expected[assignment.work] = Expected(assignment)
-        self._current.pop(assignment.work, None)
+    def announce(self, order: Assignment | Question) -> None:
+        """Work has come, for another attempt perhaps: what was said about an earlier one counts no more."""
+        self._expected[order.work] = Expected(order)
+        self._current.pop(order.work, None)
 
-    async def expect(self, assignment: Assignment, num_coordinates: int) -> None:
+    async def expect(self, order: Assignment | Question, local: Local, query: Query | None = None) -> None:
         """The site may do this work, if it is the latest: its sum is joined when the offer comes, or has come.
 
         Raises:
             ConfigError: this site can be in no secure sum.
         """
-        work = assignment.work
+        work = order.work
         self._member()
-        if work not in self._expected or self._expected[work].assignment is not assignment:
+        if work not in self._expected or self._expected[work].order is not order:
             return
-        self._expected[work] = Expected(assignment, num_coordinates)
+        self._expected[work] = Expected(order, local, query)
         if (early := self._early.pop(work, None)) is not None:
             await self.hear(early)
 
@@ -110,13 +118,15 @@ class Sums:
             news, self._news = self._news, asyncio.Event()
             news.set()
 
-    async def masked(self, work: Work, path: Path, weight: int | None) -> Step:
-        """Wait until shares are dealt, then mask the update in a file.
+    async def masked(
+        self, work: Work, update: Callable[[SessionDescriptor], Update], weight: int | None = None
+    ) -> Step:
+        """Wait until shares are dealt, then mask an update, or the counters of a query.
 
         Args:
             work: which.
-            path: the update: float32 differences first.
-            weight: in the sum; None where the run does not weigh.
+            update: reads it, in a thread.
+            weight: in the sum; None where it is not weighted.
 
         Returns:
             A step without a reply where there is nothing to send: the session has the update, or this site has left.
@@ -130,7 +140,7 @@ class Sums:
                 state = await asyncio.to_thread(self.store.find, work.run, work.round)
                 if state is not None and state.descriptor.sid == self._current.get(work):
                     if state.stage in (Stage.DELIVERED, Stage.MASKED):
-                        step = await asyncio.to_thread(self._mask, state, path, weight)
+                        step = await asyncio.to_thread(self._mask, state, update, weight)
                         if step.refusal is not None:
                             self._leave(work, step.refusal)
                         return step
@@ -146,16 +156,14 @@ class Sums:
                 del known[work]
         self.store.forget(run, through)
 
-    def _mask(self, state: SiteState, path: Path, weight: int | None) -> Step:
+    def _mask(self, state: SiteState, update: Callable[[SessionDescriptor], Update], weight: int | None) -> Step:
         session = state.descriptor
-        used = self.store.model_used_in(session.model_digest.hex())
+        used = None if session.whole else self.store.model_used_in(session.model_digest.hex())
         if used not in (None, (session.run, session.round)):  # by a session that was joined beside this one
             refusal = SumRefusal(AbortCode.POLICY, f"model-reused: it was used in round {used[1]} of run {used[0]}")
             step = Step(state.ended(refusal), refusal=refusal)
         else:
-            with storing(f"reading {path}"):
-                update_D = np.fromfile(path, "<f4", session.num_coordinates)
-            step = mask(state, update_D, self._member(), weight=weight)
+            step = mask(state, update(session), self._member(), weight=weight)
         if step.state != state:
             self.store.keep(step.state, state)
         return step
@@ -165,10 +173,10 @@ class Sums:
         kind, sid, _ = unframe(body)
         if kind is Kind.OFFER:
             expected = self._expected.get(work)
-            if expected is None or expected.num_coordinates is None:
+            if expected is None or expected.local is None:
                 self._keep_early(message)
                 return
-            step = await asyncio.to_thread(self._join, body, expected.assignment, expected.num_coordinates)
+            step = await asyncio.to_thread(self._join, body, work, expected.local, expected.query)
         else:
             state = await asyncio.to_thread(self.store.find, work.run, work.round)
             if state is None or state.descriptor.sid != sid:
@@ -191,25 +199,19 @@ class Sums:
             del self._early[next(iter(self._early))]
         self._early[offer.work] = offer
 
-    def _join(self, offer: bytes, order: Assignment, num_coordinates: int) -> Step | SumRefusal:
-        if refusal := self._elsewhere(offer, order.work):
+    def _join(self, offer: bytes, work: Work, local: Local, query: Query | None) -> Step | SumRefusal:
+        if refusal := self._elsewhere(offer, work, query):
             return refusal
-        used = self.store.model_used_in(order.model_sha256)
-        local = Local(
-            num_coordinates=num_coordinates,
-            layout_digest=bytes.fromhex(order.layout_sha256),
-            model_digest=bytes.fromhex(order.model_sha256),
-            config_digest=config_sha256(order),
-            model_used_in=used,
-            roster_version=self.store.roster_version(),
-        )
-        before = self.store.find(order.work.run, order.work.round)
+        # A query may be asked again; an update of a model may not be summed again.
+        used = None if query else self.store.model_used_in(local.model_digest.hex())
+        local = replace(local, model_used_in=used, roster_version=self.store.roster_version())
+        before = self.store.find(work.run, work.round)
         step = join(offer, self._member(), local, before)
         if isinstance(step, Step) and step.state != before:
             self.store.keep(step.state, before)
         return step
 
-    def _elsewhere(self, offer: bytes, work: Work) -> SumRefusal | None:
+    def _elsewhere(self, offer: bytes, work: Work, query: Query | None) -> SumRefusal | None:
         """Why an offer cannot be of this work, whose state alone it is held against."""
         session = SessionDescriptor.from_bytes(Offer.from_bytes(unframe(offer)[2]).descriptor)
         if (session.run, session.round) != (work.run, work.round):
@@ -217,10 +219,19 @@ class Sums:
             return SumRefusal(AbortCode.POLICY, reason)
         if self.store.is_over(work.run, work.round):
             return SumRefusal(AbortCode.ALREADY_REVEALED, f"round {work.round} of run {work.run} is over")
+        try:
+            if query is not None:
+                require_session(query, session)
+        except SecureSumFailed as error:
+            return refusal_of(error)
         return None
 
     def _receive(self, state: SiteState, body: bytes) -> Step:
-        step = receive(state, body, self._member())
+        member = self._member()
+        step = receive(state, body, member)
+        if state.descriptor.whole:  # of sites that differ, so many may tell the server what they have sent
+            fewest = state.descriptor.colluders + member.policy.min_honest
+            step = guarded(step, self.store.answered(), fewest)
         if step.state != state:
             self.store.keep(step.state, state)
         return step
@@ -253,6 +264,26 @@ class Sums:
                 hint="ask the operator to run 'foedus roster key', and join again with a new invitation",
             )
         return Member(key, federation, operator_key, load(Policy, self.home.policy).for_sums())
+
+
+def local_of(order: Assignment, num_coordinates: int) -> Local:
+    """What a site knows by itself of training, whose layout has so many trainable values."""
+    return Local(
+        num_coordinates=num_coordinates,
+        layout_digest=bytes.fromhex(order.layout_sha256),
+        model_digest=bytes.fromhex(order.model_sha256),
+        config_digest=config_sha256(order),
+    )
+
+
+def read_update(path: Path, num_coordinates: int) -> npt.NDArray[np.float32]:
+    """The float32 differences with which an update's file begins.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    with storing(f"reading {path}"):
+        return np.fromfile(path, "<f4", num_coordinates)
 
 
 def weight_of(num_examples: int, examples_per_weight: int) -> int:

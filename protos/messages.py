@@ -10,10 +10,11 @@ from ..plan import LocalTraining, Protection
 
 
 class Phase(StrEnum):
-    """The two things a site is asked to do with a model."""
+    """What a site is asked to do: the first two with a model, the third with its records."""
 
     TRAIN = "train"
     EVALUATE = "evaluate"
+    QUERY = "query"
 
 
 class Outcome(StrEnum):
@@ -27,7 +28,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Work:
-    """One phase of one round of one run; which site does it is known from its certificate."""
+    """One phase of one round of one run; which site does it is known from its certificate.
+
+    A query is a run of one round.
+    """
 
     run: str
     round: int
@@ -83,10 +87,14 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class SecureMessage:
-    """A message of a piece of work's secure sum, from either side; its bytes are ``privacy.secagg``'s."""
+    """A message of a piece of work's secure sum, from either side; its bytes are ``privacy.secagg``'s.
+
+    ``words`` are the masked words that it is about, of a query.
+    """
 
     work: Work
     body: bytes = field(repr=False)
+    words: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +136,17 @@ class Release:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Questions about a site's records, with all that the site needs to decide whether to answer."""
+
+    work: Work
+    query_json: str
+    cohort_size: int
+
+
 SiteMessage = Hello | Heartbeat | Refusal | Evaluation | SecureMessage
-ServerMessage = Welcome | Assignment | Release | SecureMessage
+ServerMessage = Welcome | Assignment | Release | SecureMessage | Question
 
 
 @dataclass(frozen=True, slots=True)

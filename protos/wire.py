@@ -18,6 +18,7 @@ from .messages import (
     Hello,
     Outcome,
     Phase,
+    Question,
     Receipt,
     Refusal,
     Release,
@@ -38,12 +39,18 @@ MAX_REASON_LENGTH = 500
 MAX_EXAMPLES = 1 << 53
 MAX_SECURE_BYTES = 1 << 20
 MAX_MASKED_BYTES = 256
+MAX_WORDS_BYTES = 1 << 20
+MAX_QUERY_BYTES = 256 << 10
 
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
-PHASES = {Phase.TRAIN: common_pb2.PHASE_TRAIN, Phase.EVALUATE: common_pb2.PHASE_EVALUATE}
+PHASES = {
+    Phase.TRAIN: common_pb2.PHASE_TRAIN,
+    Phase.EVALUATE: common_pb2.PHASE_EVALUATE,
+    Phase.QUERY: common_pb2.PHASE_QUERY,
+}
 _PHASES_BACK = {number: phase for phase, number in PHASES.items()}
 _OUTCOMES = {
     Outcome.COUNTED: session_pb2.OUTCOME_COUNTED,
@@ -66,7 +73,7 @@ def work_from_pb(message: common_pb2.Work) -> Work:
     """The piece of work a message names."""
     phase = _PHASES_BACK.get(message.phase)
     if phase is None:
-        raise ProtocolError(f"phase {message.phase} is unknown, expected train or evaluate")
+        raise ProtocolError(f"phase {message.phase} is unknown, expected train, evaluate or query")
     return Work(identifier(message.run, "run"), _round(message.round), phase)
 
 
@@ -166,6 +173,11 @@ def server_message_to_pb(message: ServerMessage) -> session_pb2.ServerMessage:
             return session_pb2.ServerMessage(release=release)
         case SecureMessage():
             return session_pb2.ServerMessage(secure=_secure_to_pb(message))
+        case Question():
+            question = session_pb2.Question(
+                work=work_to_pb(message.work), query_json=message.query_json, cohort_size=message.cohort_size
+            )
+            return session_pb2.ServerMessage(question=question)
 
 
 def server_message_from_pb(message: session_pb2.ServerMessage) -> ServerMessage:
@@ -191,6 +203,8 @@ def server_message_from_pb(message: session_pb2.ServerMessage) -> ServerMessage:
             return Release(work_from_pb(release.work), outcome, printable(release.reason))
         case "secure":
             return _secure(message.secure)
+        case "question":
+            return _question(message.question)
         case _:
             raise ProtocolError("the server sent an empty message")
 
@@ -301,8 +315,11 @@ def _hello(message: session_pb2.Hello) -> Hello:
 
 
 def _assignment(message: session_pb2.Assignment) -> Assignment:
+    work = work_from_pb(message.work)
+    if work.phase is Phase.QUERY:
+        raise ProtocolError("an assignment is of the phase query, expected train or evaluate")
     return Assignment(
-        work=work_from_pb(message.work),
+        work=work,
         run_name=printable(message.run_name),
         task=identifier(message.task, "task"),
         model_sha256=digest(message.model_sha256, "model_sha256"),
@@ -326,13 +343,24 @@ def _protection(name: str) -> Protection:
 
 
 def _secure_to_pb(message: SecureMessage) -> session_pb2.SecureMessage:
-    return session_pb2.SecureMessage(work=work_to_pb(message.work), body=message.body)
+    return session_pb2.SecureMessage(work=work_to_pb(message.work), body=message.body, words=message.words)
 
 
 def _secure(message: session_pb2.SecureMessage) -> SecureMessage:
     return SecureMessage(
-        work_from_pb(message.work), _bounded(message.body, MAX_SECURE_BYTES, "a message of a secure sum")
+        work_from_pb(message.work),
+        _bounded(message.body, MAX_SECURE_BYTES, "a message of a secure sum"),
+        _bounded(message.words, MAX_WORDS_BYTES, "the list of masked words of a query"),
     )
+
+
+def _question(message: session_pb2.Question) -> Question:
+    work = work_from_pb(message.work)
+    if work.phase is not Phase.QUERY:
+        raise ProtocolError(f"a question is of the phase {work.phase}, expected query")
+    if len(message.query_json) > MAX_QUERY_BYTES:
+        raise ProtocolError(f"a query has {len(message.query_json)} characters, expected at most {MAX_QUERY_BYTES}")
+    return Question(work, message.query_json, message.cohort_size)
 
 
 def _bounded(data: bytes, limit: int, what: str) -> bytes:

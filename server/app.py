@@ -45,6 +45,8 @@ from .gauges import metrics_page
 from .intake import Intake
 from .interceptor import Guard
 from .memory import share_one_heap
+from .queries import Queries
+from .query_records import QueryRecords
 from .records import Records
 from .registry import Registry
 from .rosters import Rosters
@@ -129,6 +131,7 @@ def _federation(home: ServerHome, config: ServerConfig, clock: Clock, store: Sto
         config=config,
         clock=clock,
         records=Records(store, clock),
+        queries=QueryRecords(store, clock),
         registry=registry,
         rosters=rosters,
         blobs=Blobs(private_folder(home.blobs)),
@@ -147,11 +150,11 @@ async def _serving(home: ServerHome, fed: Federation) -> AsyncIterator[Server]:
     config, clock = fed.config, fed.clock
     authority = Authority(home, config, clock, fed.registry, fed.metrics)
     access = Access(fed.registry, config.federation, authority.certificate_pem, config.limits)
-    runs, intake, draining = Runs(fed), Intake(fed), asyncio.Event()
-    operations = OperationsService(fed, runs, authority, draining.set)
+    runs, queries, intake, draining = Runs(fed), Queries(fed), Intake(fed), asyncio.Event()
+    operations = OperationsService(fed, runs, queries, authority, draining.set)
     grpc_server = grpc.aio.server(interceptors=[Guard(access, fed.metrics)], options=list(SERVER_OPTIONS))
     enrolment_pb2_grpc.add_EnrolmentServicer_to_server(EnrolmentService(fed, authority), grpc_server)
-    session_pb2_grpc.add_SessionServicer_to_server(SessionService(fed, access), grpc_server)
+    session_pb2_grpc.add_SessionServicer_to_server(SessionService(fed, access, queries), grpc_server)
     TransferService(fed, intake).add_to(grpc_server)
     operations_pb2_grpc.add_OperationsServicer_to_server(operations, grpc_server)
     # A new HealthServicer says SERVING at once; we are not until everything below has worked.
@@ -169,6 +172,7 @@ async def _serving(home: ServerHome, fed: Federation) -> AsyncIterator[Server]:
     server = Server(fed, runs, port, web_port, draining)
     suspend_distrusted(fed)
     runs.recover()
+    queries.recover()
     await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
     ready = True
     log_event(log, "server_started", port=port, web_port=web_port, version=__version__, kernel=best_kernel().name)
@@ -179,6 +183,7 @@ async def _serving(home: ServerHome, fed: Federation) -> AsyncIterator[Server]:
         operations.draining = True
         await healthy.enter_graceful_shutdown()
         await runs.drain()
+        await queries.drain()
         fed.sessions.end_all("the server is draining")
         fed.feed.close()
         await grpc_server.stop(config.drain_seconds)

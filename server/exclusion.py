@@ -7,6 +7,7 @@ from .assignments import unanswered
 from .federation import Federation
 from .history import Verdict
 from .members import Member
+from .questions import query_work
 
 
 def cut_off(fed: Federation, member: Member) -> None:
@@ -19,6 +20,9 @@ def cut_off(fed: Federation, member: Member) -> None:
     for work in unanswered(fed, member.name):
         fed.records.settle(work, member.name, Verdict.REJECTED, code=NotApproved.__name__, reason=reason)
         fed.collector.settle(member.name, work, accepted=False)
+    for stored in fed.queries.unanswered(member.name):
+        fed.queries.settle(stored.id, member.name, Verdict.REJECTED, code=NotApproved.__name__, reason=reason)
+        fed.collector.settle(member.name, query_work(stored.id), accepted=False)
 
 
 def suspend_distrusted(fed: Federation) -> None:

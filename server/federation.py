@@ -15,6 +15,7 @@ from .blobs import Blobs, Inbox
 from .collector import Collector
 from .config import ServerConfig
 from .feed import Feed
+from .query_records import QueryRecords
 from .records import Records
 from .registry import Registry
 from .rosters import Rosters
@@ -28,7 +29,7 @@ def _nothing_to_hold(_run: str, _reason: str) -> None: ...
 
 @dataclass(slots=True, kw_only=True)
 class Federation:
-    """The server's state: what is recorded (records, registry, blobs, inbox) and what is live.
+    """The server's state: what is recorded (records, queries, registry, blobs, inbox) and what is live.
 
     ``workers`` compute the blocks of an aggregation.
 
@@ -39,6 +40,7 @@ class Federation:
     config: ServerConfig
     clock: Clock
     records: Records
+    queries: QueryRecords
     registry: Registry
     rosters: Rosters
     blobs: Blobs

@@ -14,10 +14,20 @@ from typing import TypeVar
 import grpc
 
 from ..configuration import read_toml, validate
-from ..errors import ConfigError, CorruptTransfer
+from ..errors import (
+    ConfigError,
+    ConnectionFailed,
+    CorruptTransfer,
+    FoedusError,
+    PolicyRefused,
+    RoundFailed,
+    error_classes,
+)
 from ..files import replacing, sha256_file, write
 from ..modelfile import ModelFile
 from ..plan import Plan
+from ..privacy.analytics.answer import Answers
+from ..privacy.analytics.query import Query
 from ..privacy.certificates import new_request, renew_at
 from ..protos.channel import CHUNK_BYTES
 from ..protos.invitation import Invitation
@@ -26,6 +36,9 @@ from ..protos.v1 import common_pb2, enrolment_pb2, enrolment_pb2_grpc, operation
 from .credentials import OperatorHome
 
 T = TypeVar("T")
+
+WAIT_SECONDS = 30.0  # for which one call waits for a query
+MAX_TOLD = 3  # refusals in one sentence
 
 
 @asynccontextmanager
@@ -114,6 +127,64 @@ async def show(stub: operations_pb2_grpc.OperationsStub, run: str) -> operations
         else:
             shown.rounds.append(message)
     return shown
+
+
+async def show_query(
+    stub: operations_pb2_grpc.OperationsStub, id: str, wait_seconds: float = 0.0
+) -> operations_pb2.Query:
+    """A query with its answer and who was asked; once it has ended, if that is within so long."""
+    shown = operations_pb2.Query()
+    async for message in stub.ShowQuery(operations_pb2.QueryRequest(query=id, wait_seconds=wait_seconds)):
+        shown.MergeFrom(message)
+    return shown
+
+
+async def run_query(stub: operations_pb2_grpc.OperationsStub, query: Query) -> operations_pb2.Query:
+    """Put a query to the sites and wait until it has ended, in an answer or not.
+
+    Raises:
+        ConnectionFailed: the server was stopped meanwhile; it goes on with the query after its restart.
+    """
+    request = operations_pb2.SubmitQueryRequest(query_json=query.model_dump_json())
+    shown: operations_pb2.Query = await stub.SubmitQuery(request)
+    try:
+        while shown.state not in ("answered", "failed"):
+            shown = await show_query(stub, shown.id, WAIT_SECONDS)
+    except grpc.aio.AioRpcError as error:
+        typed = from_rpc_error(error)
+        if isinstance(typed, ConnectionFailed):
+            hint = f"the query goes on after the server's restart: 'foedus analytics show {shown.id}'"
+            raise ConnectionFailed(str(typed), hint=hint) from None
+        raise typed from None
+    return shown
+
+
+def answers_of(shown: operations_pb2.Query) -> Answers:
+    """The answers of a query that has ended.
+
+    Raises:
+        PolicyRefused: it failed, and sites refused it.
+        RoundFailed: it failed, or has not ended.
+    """
+    if shown.state == "answered":
+        return Answers.from_json(shown.answer_json)
+    refused = [site for site in shown.sites if site.verdict == "refused"]
+    told = "".join(f"; {site.site}: {site.reason} ({site.code})" for site in refused[:MAX_TOLD])
+    if len(refused) > MAX_TOLD:
+        told += f"; and {len(refused) - MAX_TOLD} more: 'foedus analytics show {shown.id}'"
+    message = f"query {shown.id} {shown.state}: {shown.reason}{told}"
+    if any(issubclass(error_classes().get(site.code, FoedusError), PolicyRefused) for site in refused):
+        raise PolicyRefused(message)
+    raise RoundFailed(message)
+
+
+async def ask_query(stub: operations_pb2_grpc.OperationsStub, query: Query) -> Answers:
+    """Put a query to the sites; the answers.
+
+    Raises:
+        PolicyRefused, RoundFailed, ConnectionFailed: as ``answers_of`` and ``run_query``.
+    """
+    return answers_of(await run_query(stub, query))
 
 
 async def fetch(stub: operations_pb2_grpc.OperationsStub, run: str, which: str, path: Path) -> str:

@@ -103,8 +103,7 @@ MIGRATIONS: tuple[str, ...] = (
         attempt INTEGER NOT NULL,
         descriptor BLOB NOT NULL,
         roster_version INTEGER NOT NULL REFERENCES rosters,
-        PRIMARY KEY (run, round, attempt),
-        FOREIGN KEY (run, round) REFERENCES rounds
+        PRIMARY KEY (run, round, attempt)
     ) STRICT;
     CREATE TABLE secure_messages (
         seq INTEGER PRIMARY KEY,
@@ -112,7 +111,27 @@ MIGRATIONS: tuple[str, ...] = (
         round INTEGER NOT NULL,
         attempt INTEGER NOT NULL,
         message BLOB,
+        words BLOB,
         FOREIGN KEY (run, round, attempt) REFERENCES secure_sessions
+    ) STRICT;
+    CREATE TABLE queries (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        state TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        query_json TEXT NOT NULL,
+        created REAL NOT NULL,
+        finished REAL,
+        attempt INTEGER NOT NULL,
+        answer_json TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE asked_sites (
+        query TEXT NOT NULL REFERENCES queries,
+        site TEXT NOT NULL,
+        verdict TEXT NOT NULL,
+        code TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        PRIMARY KEY (query, site)
     ) STRICT;
     """,
 )

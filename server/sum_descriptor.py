@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from ..layout import Layout
 from ..plan import Plan
 from ..privacy.secagg.descriptor import Mode, Noise, SessionDescriptor
-from ..privacy.secagg.grouping import group_threshold, num_groups
+from ..privacy.secagg.grouping import colluders_in_group, fewest_in_group, group_threshold
 from ..privacy.secagg.holders import usual_reserves
+from ..privacy.secagg.noise import finest_noisy_scale
 from ..privacy.secagg.prg import Ring, Suite
 from ..privacy.secagg.quantise import finest_scale, smallest_ring
 from ..privacy.secagg.roster import Roster
@@ -27,13 +28,14 @@ NOISES = {"none": Noise.NONE, "skellam": Noise.SKELLAM, "discrete-gaussian": Noi
 
 
 @dataclass(frozen=True, slots=True)
-class _Terms:
+class Terms:
     """What hangs on the protection."""
 
     degree: int
     threshold: int
     dropouts: int
     min_survivors: int
+    min_sites: int = 0
     group_size: int = 0
     privacy_threshold: int = 0
     packing: int = 0
@@ -56,9 +58,14 @@ def describe(
     Raises:
         ConfigError: there can be no such session; the reason says which of its numbers is out of range.
     """
-    wanted, n, d = plan.secure, len(participants), layout.num_trainable
-    terms = _terms(plan, n, _colluders(plan, n), round.quorum)
-    weighted, scale = weighs_examples(plan), wanted.scale or _scale(plan, n, d)
+    wanted, n, d, colluders = (
+        plan.secure,
+        len(participants),
+        layout.num_trainable,
+        colluders_of(plan, len(participants)),
+    )
+    terms = _terms(plan, n, colluders, round.quorum)
+    weighted, scale = weighs_examples(plan), wanted.scale or _scale(plan, terms, n, d)
     deadline = math.ceil(plan.cohort.deadline_seconds)
     return SessionDescriptor(
         suite=Suite.AES_256_CTR,
@@ -73,16 +80,17 @@ def describe(
         layout_digest=bytes.fromhex(layout.digest),
         model_digest=bytes.fromhex(round.base_sha256),
         config_digest=config_sha256(order),
-        ring=smallest_ring(n, scale, wanted.clip_norm, weighted=weighted) or Ring.W64,
+        ring=smallest_ring(n, scale, wanted.clip_norm, weighted=weighted, noise_deviation=_noise(plan, terms, n, scale))
+        or Ring.W64,
         clip_norm=wanted.clip_norm,
         scale=scale,
         weighted=weighted,
         degree=terms.degree,
         threshold=terms.threshold,
         dropouts=terms.dropouts,
-        colluders=_colluders(plan, n),
+        colluders=colluders,
         rule=plan.aggregator.name,
-        min_sites=wanted.min_sites,
+        min_sites=max(wanted.min_sites, terms.min_sites),
         min_survivors=terms.min_survivors,
         deadlines_seconds=(deadline,) * 5,
         group_size=terms.group_size,
@@ -96,52 +104,83 @@ def describe(
     )
 
 
+def masked_terms(num_sites: int, colluders: int, least: int) -> Terms:
+    """Those of one sum over all sites, of whom so many may collude with the server; ``least`` are in it."""
+    dropouts = math.ceil(EXPECTED_DROPOUTS * num_sites)
+    degree = ring_degree(num_sites, colluders, dropouts) if num_sites > COMPLETE_UP_TO else 0
+    return Terms(
+        degree=degree,
+        threshold=share_threshold(num_sites, colluders, degree),
+        dropouts=dropouts,
+        min_survivors=max(least, colluders + HONEST_BESIDE_COLLUDERS, math.ceil(num_sites / 2)),
+    )
+
+
+def usual_colluders(num_sites: int) -> int:
+    """How many of so many sites are taken to collude with the server, unless somebody says otherwise."""
+    return math.ceil(num_sites / 5)
+
+
+def colluders_of(plan: Plan, num_sites: int) -> int:
+    """The same, as a plan says."""
+    return usual_colluders(num_sites) if plan.secure.colluders is None else plan.secure.colluders
+
+
 def weighs_examples(plan: Plan) -> bool:
     """Whether the sum is weighted by numbers of examples, which it then hides as well."""
     alike = plan.aggregator.weighting == "uniform" or plan.secure.noise != "none"
     return plan.protection == "masks" and not alike
 
 
-def _colluders(plan: Plan, num_sites: int) -> int:
-    return math.ceil(num_sites / 5) if plan.secure.colluders is None else plan.secure.colluders
+def _honest(plan: Plan, terms: Terms, num_sites: int) -> int:
+    """How many sites' noise is in a sum for certain, beside what colluders say of theirs."""
+    colluders = colluders_of(plan, num_sites)
+    if plan.protection == "groups":
+        colluders = colluders_in_group(num_sites, colluders, plan.secure.group_size)
+    return max(1, max(plan.secure.min_sites, terms.min_sites, terms.min_survivors) - colluders)
 
 
-def _scale(plan: Plan, num_sites: int, num_coordinates: int) -> float:
+def _noise(plan: Plan, terms: Terms, num_sites: int, scale: float) -> float:
+    """The standard deviation of all sites' noise together, in steps."""
+    one = plan.secure.noise_multiplier * scale * plan.secure.clip_norm / math.sqrt(_honest(plan, terms, num_sites))
+    return one * math.sqrt(num_sites)
+
+
+def _scale(plan: Plan, terms: Terms, num_sites: int, num_coordinates: int) -> float:
+    wanted = plan.secure
     if plan.protection == "sketch":
-        return finest_sketched_scale(plan.secure.clip_norm, num_coordinates)
+        return finest_sketched_scale(wanted.clip_norm, num_coordinates)
+    if wanted.noise != "none":
+        honest = _honest(plan, terms, num_sites)
+        return finest_noisy_scale(num_sites, honest, wanted.clip_norm, wanted.noise_multiplier)
     return finest_scale(num_sites, plan.secure.clip_norm, weighted=weighs_examples(plan))
 
 
-def _terms(plan: Plan, n: int, colluders: int, quorum: int) -> _Terms:
+def _terms(plan: Plan, n: int, colluders: int, quorum: int) -> Terms:
     wanted = plan.secure
     least = max(wanted.min_sites, colluders + HONEST_BESIDE_COLLUDERS)
     match plan.protection:
         case "groups":
-            largest = -(-n // num_groups(n, wanted.group_size))
-            return _Terms(
+            least = fewest_in_group(n, wanted.group_size, colluders, min_sites=wanted.min_sites)
+            return Terms(
                 degree=0,
                 threshold=group_threshold(n, colluders, 0, wanted.group_size),
                 dropouts=0,
-                min_survivors=max(wanted.min_sites, -(-largest // 2)),
+                min_sites=least,
+                min_survivors=least,
                 group_size=wanted.group_size,
             )
         case "sketch":
             usual = usual_reserves(n)
-            return _Terms(
+            return Terms(
                 degree=0,
                 threshold=share_threshold(n, colluders, 0),
                 dropouts=usual.dropouts if wanted.dropouts is None else wanted.dropouts,
+                min_sites=least,
                 min_survivors=max(least, math.ceil(n / 2)),
                 privacy_threshold=max(colluders, usual.privacy_threshold),
                 packing=1,
                 wrong_holders=usual.wrong_holders if wanted.wrong_holders is None else wanted.wrong_holders,
             )
         case _:
-            dropouts = math.ceil(EXPECTED_DROPOUTS * n)
-            degree = ring_degree(n, colluders, dropouts) if n > COMPLETE_UP_TO else 0
-            return _Terms(
-                degree=degree,
-                threshold=share_threshold(n, colluders, degree),
-                dropouts=dropouts,
-                min_survivors=max(least, quorum, math.ceil(n / 2)),
-            )
+            return masked_terms(n, colluders, max(least, quorum))

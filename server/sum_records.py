@@ -35,13 +35,27 @@ class SumRecords:
                 (work.run, work.round, attempt, descriptor, roster_version),
             )
 
-    def append(self, work: Work, attempt: int, message: bytes | None) -> None:
-        """Record an accepted message, or with None that a phase was closed, before it has an effect."""
+    def append(self, work: Work, attempt: int, message: bytes | None, words: bytes | None = None) -> None:
+        """Record an accepted message, or with None that a phase was closed, before it has an effect.
+
+        ``words`` are those that came with it, of a query; an update's lie in the inbox.
+        """
         with self.store.transaction(f"recording a message of {work}") as db:
             db.execute(
-                "INSERT INTO secure_messages (run, round, attempt, message) VALUES (?, ?, ?, ?)",
-                (work.run, work.round, attempt, message),
+                "INSERT INTO secure_messages (run, round, attempt, message, words) VALUES (?, ?, ?, ?, ?)",
+                (work.run, work.round, attempt, message, words),
             )
+
+    def words(self, work: Work, attempt: int) -> list[tuple[bytes, bytes]]:
+        """The messages that words came with, and the words."""
+        rows = self.store.query(
+            "SELECT message, words FROM secure_messages "
+            "WHERE run = ? AND round = ? AND attempt = ? AND words IS NOT NULL ORDER BY seq",
+            work.run,
+            work.round,
+            attempt,
+        )
+        return [(row["message"], row["words"]) for row in rows]
 
     def newest(self, work: Work) -> StoredSession | None:
         """The session of the latest attempt at a round that has one."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from ..errors import AccessDenied, SecureSumFailed, StaleRound, StoreError
 from ..privacy.secagg.codes import Refusal, refusal_of
 from ..privacy.secagg.collect import SumCollection
 from ..privacy.secagg.descriptor import SessionDescriptor
+from ..privacy.secagg.prg import Words
 from ..privacy.secagg.roster import Roster
 from ..privacy.secagg.signing import Kind, Signed, site_id
 from ..protos.messages import SecureMessage, Work
@@ -102,9 +106,18 @@ class Sums:
         return session
 
     def receive(
-        self, site: str, work: Work, message: bytes, *, words_digest: bytes | None = None, num_bytes: int = 0
+        self,
+        site: str,
+        work: Work,
+        message: bytes,
+        *,
+        words_digest: bytes | None = None,
+        num_bytes: int = 0,
+        words: bytes | None = None,
     ) -> Refusal | None:
         """Take a message of a site, or say why it is refused.
+
+        Masked words lie in the inbox already, and then digest and size tell which they are, or are given here.
 
         Raises:
             StaleRound: no session is under way.
@@ -118,12 +131,21 @@ class Sums:
             return refusal_of(error)
         if signed.sender != session.id_of(site):
             raise AccessDenied(f"{site} sent a message of site {signed.sender.hex()[:12]}, expected its own")
+        if words is not None:
+            words_digest, num_bytes = hashlib.sha256(words).digest(), len(words)
         refusal = session.collection.receive(message, words_digest=words_digest, num_bytes=num_bytes)
         # Of each kind one is taken; the same signed anew has no effect, and no place in the records.
         if refusal is None and (signed.sender, signed.kind) not in session.heard:
-            self._record(work, session, message)
+            self._record(work, session, message, words if signed.kind is Kind.MASKED else None)
             session.heard.add((signed.sender, signed.kind))
         return refusal
+
+    def words(self, work: Work) -> list[tuple[bytes, Words]]:
+        """The masked words that came with messages, by who is in the sum."""
+        session = self.current(work)
+        rows = ((Signed.from_bytes(said).sender, words) for said, words in self.records.words(work, session.attempt))
+        unsigned, masked = session.descriptor.ring.unsigned, session.collection.masked
+        return [(id, np.frombuffer(words, unsigned)) for id, words in rows if id in masked]
 
     def answered(self, site: str, work: Work) -> list[str]:
         """Of whom nothing is awaited any more, now that this site has said something: itself, or everybody."""
@@ -159,9 +181,9 @@ class Sums:
             if id is not None and (message := session.outgoing.get(id)) is not None:
                 yield SecureMessage(work, message)
 
-    def _record(self, work: Work, session: Session, message: bytes | None) -> None:
+    def _record(self, work: Work, session: Session, message: bytes | None, words: bytes | None = None) -> None:
         try:
-            self.records.append(work, session.attempt, message)
+            self.records.append(work, session.attempt, message, words)
         except StoreError:
             self._live.pop(work, None)
             raise

@@ -20,18 +20,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..client_sdk.config import TaskEntry
+from ..client_sdk.config import RecordsEntry, TaskEntry, records_toml, toml_value
 from ..client_sdk.enrol import join
 from ..client_sdk.home import SiteHome
 from ..clock import SystemClock
 from ..errors import ConnectionFailed, FoedusError, RoundFailed
 from ..modelfile import Model, write_model
 from ..plan import Plan
+from ..privacy.analytics.answer import Answers
+from ..privacy.analytics.query import Query
 from ..protos.v1 import operations_pb2, operations_pb2_grpc
 from ..server.config import ServerHome
 from ..server.credentials import OperatorHome
 from ..server.init import initialise
-from ..server.operator import ask, fetch, invite, show, submit
+from ..server.operator import ask, ask_query, fetch, invite, show, submit
 from ..server.roster_key import make_roster_key, read_roster_key
 from ..server.roster_signing import draft, publish
 
@@ -184,6 +186,39 @@ class LocalFederation:
                     return shown
             time.sleep(POLL_SECONDS)
         raise RoundFailed(f"run {run} did not come so far in {seconds} s: {shown}\n{self.log('server')[-3000:]}")
+
+    def open_records(
+        self,
+        site: str,
+        entry: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        person: str | None = None,
+        policy: Mapping[str, Any],
+    ) -> None:
+        """Let a site be asked about records, before it is started.
+
+        Args:
+            site: its name.
+            entry: of the function that returns its records, with ``parameters``; see ``RecordsEntry``.
+            person: the column that says whose record each is.
+            policy: ``[analytics]`` of its policy, such as {"columns": ["age"]}.
+        """
+        home = SiteHome(self.folder / site)
+        records = RecordsEntry(entry=entry, parameters=dict(parameters or {}), person=person)
+        with home.config.open("a") as file:
+            file.write(records_toml(records))
+        with home.policy.open("a") as file:
+            lines = (f"{key} = {toml_value(value)}\n" for key, value in policy.items())
+            file.writelines(["\n[analytics]\n", *lines])
+
+    def ask(self, query: Query) -> Answers:
+        """Put a query to the sites that are in the roster; the answers.
+
+        Raises:
+            RoundFailed, PolicyRefused: there are none.
+        """
+        return ask(self.operator, lambda stub: ask_query(stub, query))
 
     def fetch(self, run: str, which: str, path: Path) -> str:
         """Download a model of a run; its digest."""

@@ -64,7 +64,7 @@ class Answers:
 
     def to_json(self) -> str:
         """The same as JSON."""
-        return json.dumps(asdict(self))
+        return json.dumps(asdict(self), ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> Answers:

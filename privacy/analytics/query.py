@@ -14,6 +14,7 @@ from ...configuration import Settings
 
 MAX_COUNTERS = 1 << 17  # of 64 bits: a mebibyte, which is what one message holds
 MAX_QUESTIONS = 1000
+MAX_ESTIMATES = 2000
 MAX_STEPS = 1 << 50  # in one counter of one site: a double holds it, and 2^13 sites' sum fits 64 bits
 
 Column = Annotated[str, Field(min_length=1, max_length=200)]
@@ -223,6 +224,8 @@ class Query(Settings):
                 f"the answer is {num} counters, at most {MAX_COUNTERS} are summed at once; ask for fewer bins, a lower "
                 "tree, or in several queries"
             )
+        if (num := sum(map(_num_estimates, self.questions))) > MAX_ESTIMATES:
+            raise ValueError(f"the answer has {num} numbers, at most {MAX_ESTIMATES} are given; ask for fewer bins")
         if self.most_per_site > MAX_STEPS:
             most = MAX_STEPS // self.shape.largest
             raise ValueError(
@@ -294,6 +297,18 @@ def shape_of(question: Question) -> Shape:
         case Quantile():
             levels = question.height + 1
             return Shape(2**levels - 1, 1, float(levels), math.sqrt(levels))
+
+
+def _num_estimates(question: Question) -> int:
+    match question:
+        case Histogram():
+            return len(question.edges)
+        case Top():
+            return min(question.k, len(question.categories))
+        case Quantile():
+            return len(question.at)
+        case _:
+            return 1
 
 
 def _alike(num_counters: int, largest: int) -> Shape:

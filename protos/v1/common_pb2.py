@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66oedus/protos/v1/common.proto\x12\tfoedus.v1\"C\n\x04Work\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x1f\n\x05phase\x18\x03 \x01(\x0e\x32\x10.foedus.v1.Phase\"%\n\x05\x43hunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c*C\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bPHASE_TRAIN\x10\x01\x12\x12\n\x0ePHASE_EVALUATE\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66oedus/protos/v1/common.proto\x12\tfoedus.v1\"C\n\x04Work\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x1f\n\x05phase\x18\x03 \x01(\x0e\x32\x10.foedus.v1.Phase\"%\n\x05\x43hunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c*T\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bPHASE_TRAIN\x10\x01\x12\x12\n\x0ePHASE_EVALUATE\x10\x02\x12\x0f\n\x0bPHASE_QUERY\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -22,7 +22,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'foedus.protos.v1.common_pb2
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_PHASE']._serialized_start=152
-  _globals['_PHASE']._serialized_end=219
+  _globals['_PHASE']._serialized_end=236
   _globals['_WORK']._serialized_start=44
   _globals['_WORK']._serialized_end=111
   _globals['_CHUNK']._serialized_start=113

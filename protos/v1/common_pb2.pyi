@@ -10,9 +10,11 @@ class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PHASE_UNSPECIFIED: _ClassVar[Phase]
     PHASE_TRAIN: _ClassVar[Phase]
     PHASE_EVALUATE: _ClassVar[Phase]
+    PHASE_QUERY: _ClassVar[Phase]
 PHASE_UNSPECIFIED: Phase
 PHASE_TRAIN: Phase
 PHASE_EVALUATE: Phase
+PHASE_QUERY: Phase
 
 class Work(_message.Message):
     __slots__ = ("run", "round", "phase")

@@ -172,6 +172,64 @@ class FetchModelRequest(_message.Message):
     which: str
     def __init__(self, run: _Optional[str] = ..., which: _Optional[str] = ...) -> None: ...
 
+class SubmitQueryRequest(_message.Message):
+    __slots__ = ("query_json",)
+    QUERY_JSON_FIELD_NUMBER: _ClassVar[int]
+    query_json: str
+    def __init__(self, query_json: _Optional[str] = ...) -> None: ...
+
+class QueryRequest(_message.Message):
+    __slots__ = ("query", "wait_seconds")
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    query: str
+    wait_seconds: float
+    def __init__(self, query: _Optional[str] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+
+class Query(_message.Message):
+    __slots__ = ("id", "name", "state", "reason", "query_json", "created_unix_seconds", "finished_unix_seconds", "answer_json", "sites")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    QUERY_JSON_FIELD_NUMBER: _ClassVar[int]
+    CREATED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_JSON_FIELD_NUMBER: _ClassVar[int]
+    SITES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    state: str
+    reason: str
+    query_json: str
+    created_unix_seconds: float
+    finished_unix_seconds: float
+    answer_json: str
+    sites: _containers.RepeatedCompositeFieldContainer[AskedSite]
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., query_json: _Optional[str] = ..., created_unix_seconds: _Optional[float] = ..., finished_unix_seconds: _Optional[float] = ..., answer_json: _Optional[str] = ..., sites: _Optional[_Iterable[_Union[AskedSite, _Mapping]]] = ...) -> None: ...
+
+class AskedSite(_message.Message):
+    __slots__ = ("site", "verdict", "code", "reason")
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    site: str
+    verdict: str
+    code: str
+    reason: str
+    def __init__(self, site: _Optional[str] = ..., verdict: _Optional[str] = ..., code: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ListQueriesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListQueriesReply(_message.Message):
+    __slots__ = ("queries",)
+    QUERIES_FIELD_NUMBER: _ClassVar[int]
+    queries: _containers.RepeatedCompositeFieldContainer[Query]
+    def __init__(self, queries: _Optional[_Iterable[_Union[Query, _Mapping]]] = ...) -> None: ...
+
 class InviteRequest(_message.Message):
     __slots__ = ("name", "role", "lifetime_seconds", "approved")
     NAME_FIELD_NUMBER: _ClassVar[int]

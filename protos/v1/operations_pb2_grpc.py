@@ -51,6 +51,21 @@ class OperationsStub(object):
                 request_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.FetchModelRequest.SerializeToString,
                 response_deserializer=foedus_dot_protos_dot_v1_dot_common__pb2.Chunk.FromString,
                 )
+        self.SubmitQuery = channel.unary_unary(
+                '/foedus.v1.Operations/SubmitQuery',
+                request_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.SubmitQueryRequest.SerializeToString,
+                response_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Query.FromString,
+                )
+        self.ShowQuery = channel.unary_stream(
+                '/foedus.v1.Operations/ShowQuery',
+                request_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.QueryRequest.SerializeToString,
+                response_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Query.FromString,
+                )
+        self.ListQueries = channel.unary_unary(
+                '/foedus.v1.Operations/ListQueries',
+                request_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.ListQueriesRequest.SerializeToString,
+                response_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.ListQueriesReply.FromString,
+                )
         self.Invite = channel.unary_unary(
                 '/foedus.v1.Operations/Invite',
                 request_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.InviteRequest.SerializeToString,
@@ -138,6 +153,26 @@ class OperationsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SubmitQuery(self, request, context):
+        """Questions about the records of all sites, answered from one secure sum.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ShowQuery(self, request, context):
+        """First the query with its answer; the sites that were asked come in it and in further messages, to be merged.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQueries(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Invite(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -218,6 +253,21 @@ def add_OperationsServicer_to_server(servicer, server):
                     servicer.FetchModel,
                     request_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.FetchModelRequest.FromString,
                     response_serializer=foedus_dot_protos_dot_v1_dot_common__pb2.Chunk.SerializeToString,
+            ),
+            'SubmitQuery': grpc.unary_unary_rpc_method_handler(
+                    servicer.SubmitQuery,
+                    request_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.SubmitQueryRequest.FromString,
+                    response_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Query.SerializeToString,
+            ),
+            'ShowQuery': grpc.unary_stream_rpc_method_handler(
+                    servicer.ShowQuery,
+                    request_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.QueryRequest.FromString,
+                    response_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.Query.SerializeToString,
+            ),
+            'ListQueries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQueries,
+                    request_deserializer=foedus_dot_protos_dot_v1_dot_operations__pb2.ListQueriesRequest.FromString,
+                    response_serializer=foedus_dot_protos_dot_v1_dot_operations__pb2.ListQueriesReply.SerializeToString,
             ),
             'Invite': grpc.unary_unary_rpc_method_handler(
                     servicer.Invite,
@@ -381,6 +431,57 @@ class Operations(object):
         return grpc.experimental.unary_stream(request, target, '/foedus.v1.Operations/FetchModel',
             foedus_dot_protos_dot_v1_dot_operations__pb2.FetchModelRequest.SerializeToString,
             foedus_dot_protos_dot_v1_dot_common__pb2.Chunk.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def SubmitQuery(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/foedus.v1.Operations/SubmitQuery',
+            foedus_dot_protos_dot_v1_dot_operations__pb2.SubmitQueryRequest.SerializeToString,
+            foedus_dot_protos_dot_v1_dot_operations__pb2.Query.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ShowQuery(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/foedus.v1.Operations/ShowQuery',
+            foedus_dot_protos_dot_v1_dot_operations__pb2.QueryRequest.SerializeToString,
+            foedus_dot_protos_dot_v1_dot_operations__pb2.Query.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ListQueries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/foedus.v1.Operations/ListQueries',
+            foedus_dot_protos_dot_v1_dot_operations__pb2.ListQueriesRequest.SerializeToString,
+            foedus_dot_protos_dot_v1_dot_operations__pb2.ListQueriesReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

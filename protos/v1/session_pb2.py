@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from foedus.protos.v1 import common_pb2 as foedus_dot_protos_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66oedus/protos/v1/session.proto\x12\tfoedus.v1\x1a\x1d\x66oedus/protos/v1/common.proto\"\xe3\x01\n\x0bSiteMessage\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x10.foedus.v1.HelloH\x00\x12)\n\theartbeat\x18\x02 \x01(\x0b\x32\x14.foedus.v1.HeartbeatH\x00\x12%\n\x07refusal\x18\x03 \x01(\x0b\x32\x12.foedus.v1.RefusalH\x00\x12+\n\nevaluation\x18\x04 \x01(\x0b\x32\x15.foedus.v1.EvaluationH\x00\x12*\n\x06secure\x18\x05 \x01(\x0b\x32\x18.foedus.v1.SecureMessageH\x00\x42\x06\n\x04\x62ody\"<\n\rSecureMessage\x12\x1d\n\x04work\x18\x01 \x01(\x0b\x32\x0f.foedus.v1.Work\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\"S\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\t\x12#\n\x05tasks\x18\x02 \x03(\x0b\x32\x14.foedus.v1.TaskOffer\x12\x14\n\x0cunix_seconds\x18\x03 \x01(\x01\".\n\tTaskOffer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x63ode_sha256\x18\x02 \x01(\t\"<\n\tHeartbeat\x12\x1d\n\x04work\x18\x01 \x01(\x0b\x32\x0f.foedus.v1.Work\x12\x10\n\x08progress\x18\x02 \x01(\x04\"F\n\x07Refusal\x12\x1d\n\x04work\x18\x01 \x01(\x0b\x32\x0f.foedus.v1.Work\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\xbc\x01\n\nEvaluation\x12\x1d\n\x04work\x18\x01 \x01(\x0b\x32\x0f.foedus.v1.Work\x12\x14\n\x0cmodel_sha256\x18\x02 \x01(\t\x12\x14\n\x0cnum_examples\x18\x03 \x01(\x04\x12\x33\n\x07metrics\x18\x04 \x03(\x0b\x32\".foedus.v1.Evaluation.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xbe\x01\n\rServerMessage\x12%\n\x07welcome\x18\x01 \x01(\x0b\x32\x12.foedus.v1.WelcomeH\x00\x12+\n\nassignment\x18\x02 \x01(\x0b\x32\x15.foedus.v1.AssignmentH\x00\x12%\n\x07release\x18\x03 \x01(\x0b\x32\x12.foedus.v1.ReleaseH\x00\x12*\n\x06secure\x18\x04 \x01(\x0b\x32\x18.foedus.v1.SecureMessageH\x00\x42\x06\n\x04\x62ody\"_\n\x07Welcome\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x12\n\nfederation\x18\x02 \x01(\t\x12\x14\n\x0cunix_seconds\x18\x03 \x01(\x01\x12\x19\n\x11heartbeat_seconds\x18\x04 \x01(\x01\"\xce\x02\n\nAssignment\x12\x1d\n\x04work\x18\x01 \x01(\x0b\x32\x0f.foedus.v1.Work\x12\x10\n\x08run_name\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\t\x12\x14\n\x0cmodel_sha256\x18\x04 \x01(\t\x12\x13\n\x0bmodel_bytes\x18\x05 \x01(\x04\x12\x15\n\rlayout_sha256\x18\x06 \x01(\t\x12*\n\x08training\x18\x07 \x01(\x0b\x32\x18.foedus.v1.LocalTraining\x12\x13\n\x0b\x63ohort_size\x18\x08 \x01(\r\x12\x0e\n\x06rounds\x18\t \x01(\r\x12\x18\n\x10\x64\x65\x61\x64line_seconds\x18\n \x01(\x01\x12\x0c\n\x04seed\x18\x0b \x01(\x04\x12\x15\n\rlocal_buffers\x18\x0c \x01(\x08\x12\x12\n\nprotection\x18\r \x01(\t\x12\x1b\n\x13\x65xamples_per_weight\x18\x0e \x01(\r\"\xbe\x01\n\rLocalTraining\x12\x0e\n\x06\x65pochs\x18\x01 \x01(\r\x12\r\n\x05steps\x18\x02 \x01(\r\x12\x12\n\nbatch_size\x18\x03 \x01(\r\x12\x11\n\toptimizer\x18\x04 \x01(\t\x12\x15\n\rlearning_rate\x18\x05 \x01(\x01\x12\x10\n\x08momentum\x18\x06 \x01(\x01\x12\x14\n\x0cweight_decay\x18\x07 \x01(\x01\x12\x13\n\x0bproximal_mu\x18\x08 \x01(\x01\x12\x13\n\x0bmax_seconds\x18\t \x01(\x01\"]\n\x07Release\x12\x1d\n\x04work\x18\x01 \x01(\x0b\x32\x0f.foedus.v1.Work\x12#\n\x07outcome\x18\x02 \x01(\x0e\x32\x12.foedus.v1.Outcome\x12\x0e\n\x06reason\x18\x03 \x01(\t*v\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n\x0fOUTCOME_COUNTED\x10\x01\x12\x14\n\x10OUTCOME_REJECTED\x10\x02\x12\x10\n\x0cOUTCOME_LATE\x10\x03\x12\x15\n\x11OUTCOME_CANCELLED\x10\x04\x32G\n\x07Session\x12<\n\x04Open\x12\x16.foedus.v1.SiteMessage\x1a\x18.foedus.v1.ServerMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66oedus/protos/v1/session.proto\x12\tfoedus.v1\x1a\x1d\x66oedus/protos/v1/common.proto\"\xe3\x01\n\x0bSiteMessage\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x10.foedus.v1.HelloH\x00\x12)\n\theartbeat\x18\x02 \x01(\x0b\x32\x14.foedus.v1.HeartbeatH\x00\x12%\n\x07refusal\x18\x03 \x01(\x0b\x32\x12.foedus.v1.RefusalH\x00\x12+\n\nevaluation\x18\x04 \x01(\x0b\x32\x15.foedus.v1.EvaluationH\x00\x12*\n\x06secure\x18\x05 \x01(\x0b\x32\x18.foedus.v1.SecureMessageH\x00\x42\x06\n\x04\x62ody\"K\n\rSecureMessage\x12\x1d\n\x04work\x18\x01 \x01(\x0b\x32\x0f.foedus.v1.Work\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x12\r\n\x05words\x18\x03 \x01(\x0c\"S\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\t\x12#\n\x05tasks\x18\x02 \x03(\x0b\x32\x14.foedus.v1.TaskOffer\x12\x14\n\x0cunix_seconds\x18\x03 \x01(\x01\".\n\tTaskOffer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x63ode_sha256\x18\x02 \x01(\t\"<\n\tHeartbeat\x12\x1d\n\x04work\x18\x01 \x01(\x0b\x32\x0f.foedus.v1.Work\x12\x10\n\x08progress\x18\x02 \x01(\x04\"F\n\x07Refusal\x12\x1d\n\x04work\x18\x01 \x01(\x0b\x32\x0f.foedus.v1.Work\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\xbc\x01\n\nEvaluation\x12\x1d\n\x04work\x18\x01 \x01(\x0b\x32\x0f.foedus.v1.Work\x12\x14\n\x0cmodel_sha256\x18\x02 \x01(\t\x12\x14\n\x0cnum_examples\x18\x03 \x01(\x04\x12\x33\n\x07metrics\x18\x04 \x03(\x0b\x32\".foedus.v1.Evaluation.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xe7\x01\n\rServerMessage\x12%\n\x07welcome\x18\x01 \x01(\x0b\x32\x12.foedus.v1.WelcomeH\x00\x12+\n\nassignment\x18\x02 \x01(\x0b\x32\x15.foedus.v1.AssignmentH\x00\x12%\n\x07release\x18\x03 \x01(\x0b\x32\x12.foedus.v1.ReleaseH\x00\x12*\n\x06secure\x18\x04 \x01(\x0b\x32\x18.foedus.v1.SecureMessageH\x00\x12\'\n\x08question\x18\x05 \x01(\x0b\x32\x13.foedus.v1.QuestionH\x00\x42\x06\n\x04\x62ody\"_\n\x07Welcome\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x12\n\nfederation\x18\x02 \x01(\t\x12\x14\n\x0cunix_seconds\x18\x03 \x01(\x01\x12\x19\n\x11heartbeat_seconds\x18\x04 \x01(\x01\"\xce\x02\n\nAssignment\x12\x1d\n\x04work\x18\x01 \x01(\x0b\x32\x0f.foedus.v1.Work\x12\x10\n\x08run_name\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\t\x12\x14\n\x0cmodel_sha256\x18\x04 \x01(\t\x12\x13\n\x0bmodel_bytes\x18\x05 \x01(\x04\x12\x15\n\rlayout_sha256\x18\x06 \x01(\t\x12*\n\x08training\x18\x07 \x01(\x0b\x32\x18.foedus.v1.LocalTraining\x12\x13\n\x0b\x63ohort_size\x18\x08 \x01(\r\x12\x0e\n\x06rounds\x18\t \x01(\r\x12\x18\n\x10\x64\x65\x61\x64line_seconds\x18\n \x01(\x01\x12\x0c\n\x04seed\x18\x0b \x01(\x04\x12\x15\n\rlocal_buffers\x18\x0c \x01(\x08\x12\x12\n\nprotection\x18\r \x01(\t\x12\x1b\n\x13\x65xamples_per_weight\x18\x0e \x01(\r\"R\n\x08Question\x12\x1d\n\x04work\x18\x01 \x01(\x0b\x32\x0f.foedus.v1.Work\x12\x12\n\nquery_json\x18\x02 \x01(\t\x12\x13\n\x0b\x63ohort_size\x18\x03 \x01(\r\"\xbe\x01\n\rLocalTraining\x12\x0e\n\x06\x65pochs\x18\x01 \x01(\r\x12\r\n\x05steps\x18\x02 \x01(\r\x12\x12\n\nbatch_size\x18\x03 \x01(\r\x12\x11\n\toptimizer\x18\x04 \x01(\t\x12\x15\n\rlearning_rate\x18\x05 \x01(\x01\x12\x10\n\x08momentum\x18\x06 \x01(\x01\x12\x14\n\x0cweight_decay\x18\x07 \x01(\x01\x12\x13\n\x0bproximal_mu\x18\x08 \x01(\x01\x12\x13\n\x0bmax_seconds\x18\t \x01(\x01\"]\n\x07Release\x12\x1d\n\x04work\x18\x01 \x01(\x0b\x32\x0f.foedus.v1.Work\x12#\n\x07outcome\x18\x02 \x01(\x0e\x32\x12.foedus.v1.Outcome\x12\x0e\n\x06reason\x18\x03 \x01(\t*v\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n\x0fOUTCOME_COUNTED\x10\x01\x12\x14\n\x10OUTCOME_REJECTED\x10\x02\x12\x10\n\x0cOUTCOME_LATE\x10\x03\x12\x15\n\x11OUTCOME_CANCELLED\x10\x04\x32G\n\x07Session\x12<\n\x04Open\x12\x16.foedus.v1.SiteMessage\x1a\x18.foedus.v1.ServerMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,34 +24,36 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_EVALUATION_METRICSENTRY']._options = None
   _globals['_EVALUATION_METRICSENTRY']._serialized_options = b'8\001'
-  _globals['_OUTCOME']._serialized_start=1741
-  _globals['_OUTCOME']._serialized_end=1859
+  _globals['_OUTCOME']._serialized_start=1881
+  _globals['_OUTCOME']._serialized_end=1999
   _globals['_SITEMESSAGE']._serialized_start=77
   _globals['_SITEMESSAGE']._serialized_end=304
   _globals['_SECUREMESSAGE']._serialized_start=306
-  _globals['_SECUREMESSAGE']._serialized_end=366
-  _globals['_HELLO']._serialized_start=368
-  _globals['_HELLO']._serialized_end=451
-  _globals['_TASKOFFER']._serialized_start=453
-  _globals['_TASKOFFER']._serialized_end=499
-  _globals['_HEARTBEAT']._serialized_start=501
-  _globals['_HEARTBEAT']._serialized_end=561
-  _globals['_REFUSAL']._serialized_start=563
-  _globals['_REFUSAL']._serialized_end=633
-  _globals['_EVALUATION']._serialized_start=636
-  _globals['_EVALUATION']._serialized_end=824
-  _globals['_EVALUATION_METRICSENTRY']._serialized_start=778
-  _globals['_EVALUATION_METRICSENTRY']._serialized_end=824
-  _globals['_SERVERMESSAGE']._serialized_start=827
-  _globals['_SERVERMESSAGE']._serialized_end=1017
-  _globals['_WELCOME']._serialized_start=1019
-  _globals['_WELCOME']._serialized_end=1114
-  _globals['_ASSIGNMENT']._serialized_start=1117
-  _globals['_ASSIGNMENT']._serialized_end=1451
-  _globals['_LOCALTRAINING']._serialized_start=1454
-  _globals['_LOCALTRAINING']._serialized_end=1644
-  _globals['_RELEASE']._serialized_start=1646
-  _globals['_RELEASE']._serialized_end=1739
-  _globals['_SESSION']._serialized_start=1861
-  _globals['_SESSION']._serialized_end=1932
+  _globals['_SECUREMESSAGE']._serialized_end=381
+  _globals['_HELLO']._serialized_start=383
+  _globals['_HELLO']._serialized_end=466
+  _globals['_TASKOFFER']._serialized_start=468
+  _globals['_TASKOFFER']._serialized_end=514
+  _globals['_HEARTBEAT']._serialized_start=516
+  _globals['_HEARTBEAT']._serialized_end=576
+  _globals['_REFUSAL']._serialized_start=578
+  _globals['_REFUSAL']._serialized_end=648
+  _globals['_EVALUATION']._serialized_start=651
+  _globals['_EVALUATION']._serialized_end=839
+  _globals['_EVALUATION_METRICSENTRY']._serialized_start=793
+  _globals['_EVALUATION_METRICSENTRY']._serialized_end=839
+  _globals['_SERVERMESSAGE']._serialized_start=842
+  _globals['_SERVERMESSAGE']._serialized_end=1073
+  _globals['_WELCOME']._serialized_start=1075
+  _globals['_WELCOME']._serialized_end=1170
+  _globals['_ASSIGNMENT']._serialized_start=1173
+  _globals['_ASSIGNMENT']._serialized_end=1507
+  _globals['_QUESTION']._serialized_start=1509
+  _globals['_QUESTION']._serialized_end=1591
+  _globals['_LOCALTRAINING']._serialized_start=1594
+  _globals['_LOCALTRAINING']._serialized_end=1784
+  _globals['_RELEASE']._serialized_start=1786
+  _globals['_RELEASE']._serialized_end=1879
+  _globals['_SESSION']._serialized_start=2001
+  _globals['_SESSION']._serialized_end=2072
 # @@protoc_insertion_point(module_scope)

@@ -35,12 +35,14 @@ class SiteMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., secure: _Optional[_Union[SecureMessage, _Mapping]] = ...) -> None: ...
 
 class SecureMessage(_message.Message):
-    __slots__ = ("work", "body")
+    __slots__ = ("work", "body", "words")
     WORK_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
     work: _common_pb2.Work
     body: bytes
-    def __init__(self, work: _Optional[_Union[_common_pb2.Work, _Mapping]] = ..., body: _Optional[bytes] = ...) -> None: ...
+    words: bytes
+    def __init__(self, work: _Optional[_Union[_common_pb2.Work, _Mapping]] = ..., body: _Optional[bytes] = ..., words: _Optional[bytes] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("version", "tasks", "unix_seconds")
@@ -98,16 +100,18 @@ class Evaluation(_message.Message):
     def __init__(self, work: _Optional[_Union[_common_pb2.Work, _Mapping]] = ..., model_sha256: _Optional[str] = ..., num_examples: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("welcome", "assignment", "release", "secure")
+    __slots__ = ("welcome", "assignment", "release", "secure", "question")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     SECURE_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     assignment: Assignment
     release: Release
     secure: SecureMessage
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., secure: _Optional[_Union[SecureMessage, _Mapping]] = ...) -> None: ...
+    question: Question
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., secure: _Optional[_Union[SecureMessage, _Mapping]] = ..., question: _Optional[_Union[Question, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("version", "federation", "unix_seconds", "heartbeat_seconds")
@@ -152,6 +156,16 @@ class Assignment(_message.Message):
     protection: str
     examples_per_weight: int
     def __init__(self, work: _Optional[_Union[_common_pb2.Work, _Mapping]] = ..., run_name: _Optional[str] = ..., task: _Optional[str] = ..., model_sha256: _Optional[str] = ..., model_bytes: _Optional[int] = ..., layout_sha256: _Optional[str] = ..., training: _Optional[_Union[LocalTraining, _Mapping]] = ..., cohort_size: _Optional[int] = ..., rounds: _Optional[int] = ..., deadline_seconds: _Optional[float] = ..., seed: _Optional[int] = ..., local_buffers: bool = ..., protection: _Optional[str] = ..., examples_per_weight: _Optional[int] = ...) -> None: ...
+
+class Question(_message.Message):
+    __slots__ = ("work", "query_json", "cohort_size")
+    WORK_FIELD_NUMBER: _ClassVar[int]
+    QUERY_JSON_FIELD_NUMBER: _ClassVar[int]
+    COHORT_SIZE_FIELD_NUMBER: _ClassVar[int]
+    work: _common_pb2.Work
+    query_json: str
+    cohort_size: int
+    def __init__(self, work: _Optional[_Union[_common_pb2.Work, _Mapping]] = ..., query_json: _Optional[str] = ..., cohort_size: _Optional[int] = ...) -> None: ...
 
 class LocalTraining(_message.Message):
     __slots__ = ("epochs", "steps", "batch_size", "optimizer", "learning_rate", "momentum", "weight_decay", "proximal_mu", "max_seconds")

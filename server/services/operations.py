@@ -31,7 +31,7 @@ from ...privacy.identity import Identity
 from ...protos.invitation import Invitation
 from ...protos.v1 import common_pb2, operations_pb2, operations_pb2_grpc
 from ...protos.wire import digest
-from .. import views
+from .. import query_views, views
 from ..access import Context, caller
 from ..authority import Authority
 from ..exclusion import cut_off
@@ -40,6 +40,7 @@ from ..history import Run, RunState
 from ..judging import require_coherent
 from ..members import MemberState
 from ..protection import require_protectable_model
+from ..queries import Queries
 from ..runs import Runs
 from .transfer import chunks, next_in_time
 
@@ -51,9 +52,12 @@ MAX_INVITATION_SECONDS = 30 * 86_400.0
 class OperationsService(operations_pb2_grpc.OperationsServicer):
     """For operators only; ``access`` sees to that."""
 
-    def __init__(self, fed: Federation, runs: Runs, authority: Authority, drain: Callable[[], None]) -> None:
+    def __init__(
+        self, fed: Federation, runs: Runs, queries: Queries, authority: Authority, drain: Callable[[], None]
+    ) -> None:
         self._fed = fed
         self._runs = runs
+        self._queries = queries
         self._authority = authority
         self._drain = drain
         self.draining = False
@@ -189,6 +193,30 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         for offset, data in chunks(self._fed.blobs.path(found[request.which])):
             self._fed.registry.authorise(who.identity, who.key_sha256)
             yield common_pb2.Chunk(offset=offset, data=data)
+
+    # Queries
+
+    async def SubmitQuery(self, request: operations_pb2.SubmitQueryRequest, context: Context) -> operations_pb2.Query:
+        """Check a query and put it to the sites."""
+        if self.draining:
+            raise Draining("the server is draining and takes no new query", hint="submit again after the restart")
+        return query_views.in_list(self._queries.submit(request.query_json))
+
+    async def ShowQuery(
+        self, request: operations_pb2.QueryRequest, context: Context
+    ) -> AsyncIterator[operations_pb2.Query]:
+        """One query, once it has ended if that is asked for."""
+        who, stored = caller.get(), await self._queries.ended(request.query, request.wait_seconds)
+        for message in query_views.query(stored, self._fed.queries.asked(stored.id)):
+            self._fed.registry.authorise(who.identity, who.key_sha256)  # it may have been revoked meanwhile
+            yield message
+
+    async def ListQueries(
+        self, request: operations_pb2.ListQueriesRequest, context: Context
+    ) -> operations_pb2.ListQueriesReply:
+        """The newest queries, oldest of them first, without question and answer."""
+        newest = self._fed.queries.recent(query_views.MAX_LISTED)
+        return operations_pb2.ListQueriesReply(queries=map(query_views.in_list, reversed(newest)))
 
     # Members
 

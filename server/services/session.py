@@ -17,13 +17,15 @@ from ...errors import (
 )
 from ...privacy.secagg.codes import AbortCode
 from ...privacy.secagg.codes import Refusal as SumRefusal
-from ...protos.messages import Evaluation, Heartbeat, Hello, Phase, Refusal, SecureMessage, SiteMessage, Welcome
+from ...protos.messages import Evaluation, Heartbeat, Hello, Phase, Refusal, SecureMessage, SiteMessage, Welcome, Work
 from ...protos.v1 import session_pb2, session_pb2_grpc
 from ...protos.wire import server_message_to_pb, site_message_from_pb
 from ..access import Access, Caller, Context, caller
 from ..assignments import outstanding, settled
 from ..federation import Federation
 from ..history import Verdict
+from ..queries import Queries
+from ..questions import outstanding_questions, settled_questions
 from ..sessions import LiveSession
 
 SILENCE_SECONDS = 60.0
@@ -32,9 +34,10 @@ SILENCE_SECONDS = 60.0
 class SessionService(session_pb2_grpc.SessionServicer):
     """One stream per site."""
 
-    def __init__(self, fed: Federation, access: Access) -> None:
+    def __init__(self, fed: Federation, access: Access, queries: Queries) -> None:
         self._fed = fed
         self._access = access
+        self._queries = queries
 
     async def Open(
         self, request_iterator: AsyncIterator[session_pb2.SiteMessage], context: Context
@@ -44,10 +47,12 @@ class SessionService(session_pb2_grpc.SessionServicer):
         hello = await _hello(request_iterator)
         session = LiveSession(who.name, hello, since=fed.clock.now(), last_seen=fed.clock.now())
         session.send(Welcome(__version__, fed.config.federation, fed.clock.now(), fed.config.heartbeat_seconds))
-        for release in settled(fed, who.name):
+        for release in (*settled(fed, who.name), *settled_questions(fed, who.name)):
             session.send(release)
         for assignment in outstanding(fed, who.name):
             session.send(assignment)
+        for asks in outstanding_questions(fed, who.name):
+            session.send(asks)
         for unanswered in fed.sums.unanswered(who.name):
             session.send(unanswered)
         fed.sessions.open(session)
@@ -94,6 +99,9 @@ class SessionService(session_pb2_grpc.SessionServicer):
                 session.working_on = work
                 if work is not None:
                     fed.collector.moved(site, progress)
+            case Refusal() if message.work.phase is Phase.QUERY:
+                self._require_asked(site, message.work)
+                self._queries.refused(site, message)
             case Refusal():
                 part = fed.records.participation(message.work, site)
                 if part is None:
@@ -118,15 +126,17 @@ class SessionService(session_pb2_grpc.SessionServicer):
 
     def _secure(self, site: str, message: SecureMessage) -> None:
         fed, work = self._fed, message.work
-        if fed.records.participation(work, site) is None:
-            raise StaleRound(f"{site} was not asked for {work}")
+        self._require_asked(site, work)
         try:
-            refusal = fed.sums.receive(site, work, message.body)
+            words = message.words if work.phase is Phase.QUERY else None
+            refusal = fed.sums.receive(site, work, message.body, words=words)
         except StaleRound as error:  # the sum was opened, or given up, while this was on its way
             refusal = SumRefusal(AbortCode.LATE, str(error))
         except StoreError as error:
-            fed.hold(work.run, str(error))
-            return
+            if work.phase is not Phase.QUERY:
+                fed.hold(work.run, str(error))
+                return
+            refusal = SumRefusal(AbortCode.LATE, str(error))  # the site will be missed
         if refusal is not None:
             fed.feed.publish(
                 "message_refused", run=work.run, round=work.round, site=site, detail=f"{refusal.code}: {refusal.reason}"
@@ -134,6 +144,12 @@ class SessionService(session_pb2_grpc.SessionServicer):
             return
         for answered in fed.sums.answered(site, work):
             fed.collector.settle(answered, work, accepted=False)
+
+    def _require_asked(self, site: str, work: Work) -> None:
+        fed = self._fed
+        asked = fed.queries.asked_site(work.run, site) if work.phase is Phase.QUERY else None
+        if asked is None and fed.records.participation(work, site) is None:
+            raise StaleRound(f"{site} was not asked for {work}")
 
     def _evaluation(self, site: str, message: Evaluation) -> None:
         fed, work = self._fed, message.work

@@ -11,6 +11,8 @@ from contextlib import suppress
 import grpc
 import pytest
 from foedus.errors import ConfigError, FoedusError, ProtocolError
+from foedus.privacy.analytics.query import MAX_COUNTERS
+from foedus.privacy.secagg.prg import Ring
 from foedus.protos import wire
 from foedus.protos.invitation import PREFIX, Invitation
 from foedus.protos.status import CODE_KEY, HINT_KEY, from_rpc_error, to_status
@@ -58,6 +60,8 @@ site_messages = st.one_of(
         metrics,
     ),
 )
+secures = st.builds(session_pb2.SecureMessage, work=works, body=st.binary(max_size=9), words=st.binary(max_size=9))
+site_messages |= st.builds(lambda secure: session_pb2.SiteMessage(secure=secure), secures)
 headers = st.builds(
     transfer_pb2.UploadHeader,
     run=short | text,
@@ -112,6 +116,15 @@ server_messages = st.one_of(
         text,
     ),
 )
+server_messages |= st.builds(lambda secure: session_pb2.ServerMessage(secure=secure), secures)
+server_messages |= st.builds(
+    lambda work, query, size: session_pb2.ServerMessage(
+        question=session_pb2.Question(work=work, query_json=query, cohort_size=size)
+    ),
+    works,
+    text,
+    number,
+)
 
 
 def only_protocol_errors(decode, *values):
@@ -155,6 +168,45 @@ def test_what_a_server_says_is_bounded(message):
     found = only_protocol_errors(wire.server_message_from_pb, message)
     if found is not None:
         assert wire.server_message_from_pb(wire.server_message_to_pb(found)) == found
+
+
+QUESTION = common_pb2.Work(run="q", round=1, phase=common_pb2.PHASE_QUERY)
+TRAINING = common_pb2.Work(run="r", round=1, phase=common_pb2.PHASE_TRAIN)
+
+
+@pytest.mark.adversarial
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (
+            session_pb2.ServerMessage(question=session_pb2.Question(work=TRAINING)),
+            "a question is of the phase train, expected query",
+        ),
+        (
+            session_pb2.ServerMessage(assignment=session_pb2.Assignment(work=QUESTION)),
+            "an assignment is of the phase query",
+        ),
+        (
+            session_pb2.ServerMessage(
+                question=session_pb2.Question(work=QUESTION, query_json="x" * (wire.MAX_QUERY_BYTES + 1))
+            ),
+            "expected at most 262144",
+        ),
+        (
+            session_pb2.ServerMessage(
+                secure=session_pb2.SecureMessage(work=QUESTION, words=bytes(wire.MAX_WORDS_BYTES + 1))
+            ),
+            "the list of masked words of a query has 1048577 bytes",
+        ),
+    ],
+)
+def test_what_a_question_may_be(message, words):
+    with pytest.raises(ProtocolError, match=words):
+        wire.server_message_from_pb(message)
+
+
+def test_a_message_holds_the_most_counters_that_there_can_be():
+    assert MAX_COUNTERS * Ring.W64.word_bytes == wire.MAX_WORDS_BYTES
 
 
 @pytest.mark.adversarial

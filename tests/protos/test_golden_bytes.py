@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from foedus.protos.v1 import common_pb2, enrolment_pb2, session_pb2, transfer_pb2
+from foedus.protos.v1 import common_pb2, enrolment_pb2, operations_pb2, session_pb2, transfer_pb2
 from google.protobuf.message import Message
 
 
@@ -122,6 +122,25 @@ GOLDEN: list[tuple[str, Message, bytes]] = [
             + number(8, 13)
             + text(9, text(1, b"loss") + double(2, 0.25)),
         ),
+    ),
+    (
+        "question",
+        session_pb2.ServerMessage(
+            question=session_pb2.Question(
+                work=common_pb2.Work(run="q1", round=1, phase=common_pb2.PHASE_QUERY), query_json="{}", cohort_size=300
+            )
+        ),
+        text(5, text(1, text(1, b"q1") + number(2, 1) + number(3, 3)) + text(2, b"{}") + number(3, 300)),
+    ),
+    (
+        "masked words",
+        session_pb2.SiteMessage(secure=session_pb2.SecureMessage(work=WORK, body=b"\x07", words=b"\x00\xff")),
+        text(5, text(1, WORK_BYTES) + text(2, b"\x07") + text(3, b"\x00\xff")),
+    ),
+    (
+        "query",
+        operations_pb2.Query(id="q1", state="failed", sites=[operations_pb2.AskedSite(site="a", verdict="refused")]),
+        text(1, b"q1") + text(3, b"failed") + text(9, text(1, b"a") + text(2, b"refused")),
     ),
     # A member of a oneof is sent even when it is zero: offset 0 means "from the beginning".
     ("resume at zero", transfer_pb2.UploadReply(resume_offset=0), number(1, 0)),

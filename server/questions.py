@@ -1,0 +1,34 @@
+"""What a site is asked about its records, rebuilt from the records of queries whenever it has to be said (again)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..protos.messages import Outcome, Phase, Question, Release, Work
+from .federation import Federation
+from .query_records import StoredQuery
+
+RECENT_QUERIES = 20
+
+
+def query_work(id: str) -> Work:
+    """A query as a piece of work: a run of one round."""
+    return Work(id, 1, Phase.QUERY)
+
+
+def question(fed: Federation, stored: StoredQuery) -> Question:
+    """The same words for every site asked."""
+    return Question(query_work(stored.id), stored.query.model_dump_json(), len(fed.queries.asked(stored.id)))
+
+
+def outstanding_questions(fed: Federation, site: str) -> Iterator[Question]:
+    """All that a site was asked about its records and has not answered."""
+    for stored in fed.queries.unanswered(site):
+        yield question(fed, stored)
+
+
+def settled_questions(fed: Federation, site: str) -> Iterator[Release]:
+    """What a site that comes back need not keep any longer: it may have missed that it was told so."""
+    for stored in fed.queries.recent(RECENT_QUERIES):
+        if stored.state.terminal and fed.queries.asked_site(stored.id, site) is not None:
+            yield Release(query_work(stored.id), Outcome.COUNTED)
