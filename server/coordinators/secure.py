@@ -14,13 +14,14 @@ from ...errors import ConfigError, QuorumNotMet, SecureSumFailed
 from ...privacy.secagg.collect import Phase as SumPhase
 from ...privacy.secagg.opening import open_sum
 from ...privacy.secagg.signing import site_id
-from ...protos.messages import Outcome, Phase, Release, SecureMessage, Work
+from ...protos.messages import Outcome, Phase, Release, Work
 from ..assignments import assignment
 from ..collection import Collection
 from ..federation import Federation
 from ..history import Round, Run, Verdict
 from ..sum_descriptor import describe
 from ..sums import Session
+from .phases import lead
 
 
 async def collect_sum(fed: Federation, run: Run, round: Round) -> Round:
@@ -34,16 +35,14 @@ async def collect_sum(fed: Federation, run: Run, round: Round) -> Round:
     session = fed.sums.find(work)
     try:
         if session is None or session.attempt != round.attempt:
-            session = _open(fed, run, round, work)
+            _open(fed, run, round, work)
         _ask(fed, run, round)
-        while True:
-            _let_go(fed, work, session)
-            _tell(fed, work, session)
-            await _answers(fed, run, round, work, session)
-            session = fed.sums.current(work)  # another, if what was heard meanwhile could not be recorded
-            if session.collection.revealing:
-                break
-            session = fed.sums.close(work)
+        session = await lead(
+            fed,
+            work,
+            let_go=lambda session: _let_go(fed, work, session),
+            answers=lambda session: _answers(fed, run, round, work, session),
+        )
     except (SecureSumFailed, ConfigError) as error:
         fed.records.fail_round(run.id, round.number, str(error))
         fed.feed.publish("round_failed", run=run.id, round=round.number, detail=str(error))
@@ -94,11 +93,6 @@ def _ask(fed: Federation, run: Run, round: Round) -> None:
     for part in fed.records.participations(run.id, round.number, Phase.TRAIN):
         if part.verdict is Verdict.ASKED:
             fed.sessions.send(part.site, order)
-
-
-def _tell(fed: Federation, work: Work, session: Session) -> None:
-    for id in session.collection.waiting:
-        fed.sessions.send(session.names[id], SecureMessage(work, session.outgoing[id]))
 
 
 async def _answers(fed: Federation, run: Run, round: Round, work: Work, session: Session) -> None:
