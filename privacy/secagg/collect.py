@@ -48,6 +48,7 @@ class Phase(IntEnum):
     AGREEMENTS = Kind.AGREE
     PRODUCTS = Kind.PRODUCTS
     SUMS = Kind.SUM
+    CONFIRMATIONS = Kind.CONFIRM
 
 
 _NEXT = {

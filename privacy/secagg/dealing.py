@@ -1,10 +1,11 @@
 """What a dealer puts into each holder's box, and what a holder makes of the boxes: field elements, no messages.
 
-A box holds, in this order, the holder's shares of the dealer's vector, of a mask for the test of its degree, and, from
-a mask dealer, of a mask for each pair of dealers and of one that hides the test of those. All survivors are dealers
-and holders alike, and each knows all the others.
+A box holds, in this order, the holder's shares of the dealer's vector, of a mask for the test of its degree, of one for
+the test of its shortness if that is proved, and, from a mask dealer, of a mask for each pair of dealers and of one that
+hides the test of those. A proof holds its shares of the bits of the vector's projections, which are drawn from all the
+deals. All survivors are dealers and holders alike, and each knows all the others.
 
-Shape suffixes: N dealers, B elements of a box, L of a vector, A pairs of survivors, Z mask dealers.
+Shape suffixes: N dealers, B elements of a box, L of a vector, A pairs of survivors, Z mask dealers, R projections.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from ...errors import ProtocolError
 from ..secrets import Secret
 from ..sharing.dealers import degree_answers, mask_answers
 from ..sharing.field import Elements, Integers, Stream, from_bytes, from_integers, to_bytes
-from ..sharing.packing import Packing, deal, degree_masks, hidden_blocks, zero_sum_masks
+from ..sharing.packing import Packing, deal, degree_masks, hidden, hidden_blocks, vanishing_masks, zero_sum_masks
 from ..sharing.products import pair_count, product_answers
+from ..sharing.shortness import bits_of, projections, shortness_answers
 from ..sharing.sketches import ROWS
 from ..sharing.sums import sum_answers
 from .checks import require_enough
@@ -28,6 +30,7 @@ from .descriptor import SessionDescriptor
 from .holders import answers_needed
 from .prg import stream
 from .sharing_messages import Products
+from .sketch_terms import width_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,24 @@ class Dealing:
         packing: how a vector is shared among them.
         length: L, values of a vector.
         mask_dealers: who deals masks as well, sorted.
+        width: w, projections of a vector being within ±2^w; 0 where vectors are not proved short.
     """
 
     members: tuple[bytes, ...]
     packing: Packing
     length: int
     mask_dealers: tuple[bytes, ...]
+    width: int = 0
+
+    @property
+    def columns(self) -> int:
+        """How many elements a share of a vector has."""
+        return self.packing.columns(self.length)
+
+    @property
+    def num_tests(self) -> int:
+        """Masks for tests in every box: of the degree, and of the shortness if that is proved."""
+        return 2 if self.width else 1
 
     @property
     def num_masks(self) -> int:
@@ -53,7 +68,7 @@ class Dealing:
 
     def num_elements(self, dealer: bytes) -> int:
         """B, of a box of this dealer."""
-        return self.packing.columns(self.length) + 1 + (self.num_masks + 1) * (dealer in self.mask_dealers)
+        return self.columns + self.num_tests + (self.num_masks + 1) * (dealer in self.mask_dealers)
 
     def places(self, sites: Sequence[bytes]) -> list[int]:
         """The places of some members among all."""
@@ -83,7 +98,7 @@ def dealing_of(session: SessionDescriptor, survivors: Sequence[bytes]) -> Dealin
     sid = session.sid
     drawn = sorted(survivors, key=lambda site: hashlib.sha256(sid + site).digest())
     masking = drawn[: session.privacy_threshold + 1 + session.dropouts]
-    return Dealing(tuple(survivors), packing, ROWS, tuple(sorted(masking)))
+    return Dealing(tuple(survivors), packing, ROWS, tuple(sorted(masking)), width_of(session))
 
 
 def dealt(dealing: Dealing, dealer: bytes, vector_L: Integers, draw: Stream) -> Elements:
@@ -97,18 +112,35 @@ def dealt(dealing: Dealing, dealer: bytes, vector_L: Integers, draw: Stream) -> 
     """
     packing = dealing.packing
     parts = [deal(packing, hidden_blocks(packing, from_integers(vector_L), draw)), degree_masks(packing, 1, draw)]
+    if dealing.width:
+        parts.append(vanishing_masks(packing, 1, draw))
     if dealer in dealing.mask_dealers:
         parts.append(zero_sum_masks(packing, dealing.num_masks + 1, draw))
     return np.hstack(parts)
 
 
-def opened(dealing: Dealing, dealer: bytes, box: Secret | None) -> Elements:
-    """The elements of a box; zeros where it could not be opened or holds something else.
+def proved(dealing: Dealing, vector_L: Integers, agreement: bytes, draw: Stream) -> Elements:
+    """The proofs of a dealer that its vector is short, one row for each member.
+
+    Args:
+        agreement: the deals agreed on, from which the projections are drawn.
+        draw: private randomness, of the operating system.
+
+    Raises:
+        InvalidUpdate: the vector is not short.
+    """
+    packing = dealing.packing
+    blocks_KL = hidden_blocks(packing, from_integers(vector_L), draw)[: packing.blocks]
+    bits_KB = bits_of(projections(blocks_KL, challenged(agreement, b"projections")), dealing.width)
+    return deal(packing, hidden(packing, bits_KB, draw))
+
+
+def opened(box: Secret | None, count: int) -> Elements:
+    """The ``count`` elements of a box or proof; zeros where it could not be opened or holds something else.
 
     That costs nobody a secret: the box is what its dealer has signed, so that a dealer whose masks are then missing
     is a dishonest one. The tests show it as they show every other wrong share.
     """
-    count = dealing.num_elements(dealer)
     try:
         return from_bytes(box.reveal_bytes() if box else b"", count)
     except ProtocolError:
@@ -117,33 +149,46 @@ def opened(dealing: Dealing, dealer: bytes, box: Secret | None) -> Elements:
 
 def shares_of(dealing: Dealing, box_B: Elements) -> Secret:
     """The part of a box that is still needed for the sum."""
-    return Secret(to_bytes(box_B[: dealing.packing.columns(dealing.length)]))
+    return Secret(to_bytes(box_B[: dealing.columns]))
 
 
-def products(dealing: Dealing, boxes: Mapping[bytes, Elements], challenge: bytes) -> Products:
+def products(
+    dealing: Dealing,
+    boxes: Mapping[bytes, Elements],
+    proofs: Mapping[bytes, Elements],
+    agreement: bytes,
+    challenge: bytes,
+) -> Products:
     """What a holder answers, given its boxes from all dealers.
 
     Args:
-        challenge: 32 public bytes that no dealer knew when it dealt.
+        proofs: of the same dealers; none where nothing is proved.
+        agreement: the deals agreed on.
+        challenge: 32 public bytes that no dealer knew when it dealt or proved.
     """
-    dealers, columns = sorted(boxes), dealing.packing.columns(dealing.length)
+    dealers, columns = sorted(boxes), dealing.columns
     masking = [dealer for dealer in dealing.mask_dealers if dealer in boxes]
     shares_NL = np.stack([boxes[dealer][:columns] for dealer in dealers])
-    degree_N = np.array([boxes[dealer][columns] for dealer in dealers])
-    masks_ZA = np.stack([boxes[dealer][columns + 1 : -1] for dealer in masking])
+    tests_NT = np.stack([boxes[dealer][columns : columns + dealing.num_tests] for dealer in dealers])
+    masks_ZA = np.stack([boxes[dealer][-dealing.num_masks - 1 : -1] for dealer in masking])
     hiding_Z = np.array([boxes[dealer][-1] for dealer in masking])
-    none_NB = np.zeros((len(dealers), 0), np.uint64)
+    bits_NB = np.stack([proofs[dealer] for dealer in dealers]) if proofs else np.zeros((len(dealers), 0), np.uint64)
+    short_S = np.zeros(0, np.uint64)
+    if dealing.width:
+        projected_NR = projections(shares_NL, challenged(agreement, b"projections"))
+        drawn = challenged(challenge, b"shortness")
+        short_S = shortness_answers(projected_NR, bits_NB, tests_NT[:, 1], dealing.width, drawn)
     return Products(
         product_answers(shares_NL, masks_ZA[:, pairs(dealing, dealers)]),
-        degree_answers(shares_NL, none_NB, degree_N, challenged(challenge, b"degrees")),
+        degree_answers(shares_NL, bits_NB, tests_NT[:, 0], challenged(challenge, b"degrees")),
         mask_answers(masks_ZA, hiding_Z, challenged(challenge, b"masks")),
+        short_S,
     )
 
 
 def sums(dealing: Dealing, shares: Mapping[bytes, Secret], weights: Mapping[bytes, int]) -> Elements:
     """What a holder answers for the sum of the selected vectors, L elements."""
-    count = dealing.packing.columns(dealing.length)
-    shares_NL = np.stack([from_bytes(shares[site].reveal_bytes(), count) for site in sorted(weights)])
+    shares_NL = np.stack([from_bytes(shares[site].reveal_bytes(), dealing.columns) for site in sorted(weights)])
     return sum_answers(shares_NL, np.array([weights[site] for site in sorted(weights)]))
 
 

@@ -24,6 +24,10 @@ class Inbox:
     public_keys: Mapping[bytes, bytes] = field(repr=False)
     accepted: dict[tuple[bytes, Kind], Signed] = field(default_factory=dict, repr=False)
 
+    def sent(self, kind: Kind) -> dict[bytes, Signed]:
+        """The messages of this kind, sorted by sender."""
+        return {sender: self.accepted[sender, kind] for sender in sorted(self.senders(kind))}
+
     def senders(self, kind: Kind) -> frozenset[bytes]:
         """Who has sent a message of this kind."""
         return frozenset(sender for sender, sent in self.accepted if sent is kind)

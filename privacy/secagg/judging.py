@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..sharing.dealers import judge_degrees, judge_masks
+from ..sharing.dealers import Judgement, judge_degrees, judge_masks, judge_shortness
 from ..sharing.field import Stream
 from ..sharing.packing import Packing
 from ..sharing.products import assembled
@@ -103,15 +103,18 @@ def _settled(dealing: Dealing, dealers: tuple[bytes, ...], answers: Mapping[byte
     holders, packing = sorted(answers), dealing.packing
     places = dealing.places(holders)
     masking = [dealer for dealer in dealing.mask_dealers if dealer in dealers]
+    short = Judgement((), ())
+    if dealing.width:
+        short = judge_shortness(packing, places, np.stack([answers[holder].short_S for holder in holders]))
     degrees = judge_degrees(packing, places, np.stack([answers[holder].degrees_N for holder in holders]))
     masks = judge_masks(packing, places, np.stack([answers[holder].masks_Z for holder in holders]))
-    about_degrees, about_masks = (
-        {(those[dealer], dealing.members[holder]) for dealer, holder in judgement.disputes}
-        for those, judgement in ((dealers, degrees), (masking, masks))
+    about_shares, about_masks = (
+        {(those[dealer], dealing.members[holder]) for dealer, holder in disputes}
+        for those, disputes in ((dealers, (*degrees.disputes, *short.disputes)), (masking, masks.disputes))
     )
     bad_masks = [masking[place] for place in masks.bad]
-    bad = {*bad_masks, *(dealers[place] for place in degrees.bad)}
-    outcome = settle(bad, about_degrees | about_masks, packing.liars)
+    bad = {*bad_masks, *(dealers[place] for place in (*degrees.bad, *short.bad))}
+    outcome = settle(bad, about_shares | about_masks, packing.liars)
     if outcome.num_liars > packing.liars:
         raise abort(AbortCode.UNDECODABLE, f"more than {packing.liars} sites have dealt or answered falsely")
     if bad_masks:

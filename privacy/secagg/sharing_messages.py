@@ -1,6 +1,6 @@
 """The messages of computing on shares: what is dealt, what holders answer, what is selected.
 
-A site's deal is signed with the digests of its sealed boxes; the boxes follow it, and go on to their holders one by
+What a site deals is signed with the digests of its sealed boxes; the boxes follow it, and go on to their holders one by
 one. So nobody can pass on another box than was dealt, and whoever cannot open one knows that it is the dealer's fault.
 """
 
@@ -21,22 +21,29 @@ from .holders import MAX_HOLDERS
 from .keys import PROTOCOL, TAG_BYTES
 from .messages import Unmask, max_message_bytes, read_signed, require_sorted, signed_list
 from .signing import HEADER_BYTES, SIGNATURE_BYTES, Kind, Signed
+from .sketch_terms import proof_elements, width_of
 
 _WEIGHT_BYTES = 4
+_BOX_BYTES = SITE_ID_BYTES + 4 + TAG_BYTES  # beside its elements
+
+# The messages of a site that have boxes behind them.
+_WITH_BOXES = frozenset({Kind.DEAL, Kind.AGREE})
 
 
 def max_session_message_bytes(session: SessionDescriptor) -> int:
     """No message but an offer is longer in this session; to be checked before one is read.
 
     With sketches, beside what a sum needs: n boxes of 8 (2048 + n (n + 1) / 2 + 2) + 16 bytes, and a signed deal of
-    each site with n digests. That is 0.2 MB for 10 sites, 0.4 MB for 20 and 2.4 MB for 64.
+    each site with n digests. That is 0.2 MB for 10 sites, 0.4 MB for 20 and 2.4 MB for 64. A proof that they are short
+    takes 8 (128 (w + 1) + 1) + 36 bytes more for each of n: 0.4 MB, 0.9 MB and 3.9 MB.
     """
     n = min(session.num_sites, MAX_HOLDERS)
     if session.mode is not Mode.SKETCH:
         return max_message_bytes(session.num_sites)
-    box = SITE_ID_BYTES + 4 + ELEMENT_BYTES * (ROWS + pair_count(n) + 2) + TAG_BYTES
+    box = _BOX_BYTES + ELEMENT_BYTES * (ROWS + pair_count(n) + 2)
+    proof = _BOX_BYTES + ELEMENT_BYTES * (proof_elements(width_of(session)) + 1) if session.strict else 0
     deal = HEADER_BYTES + DIGEST_BYTES + 4 + n * (SITE_ID_BYTES + DIGEST_BYTES) + SIGNATURE_BYTES
-    return max_message_bytes(session.num_sites) + n * (box + deal)
+    return max_message_bytes(session.num_sites) + n * (box + proof + deal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,11 @@ class Box:
         return self.other + number(len(self.ciphertext), 4) + self.ciphertext
 
 
+def digests_of(boxes: Sequence[Box]) -> dict[bytes, bytes]:
+    """The digest of each box, by who the other is."""
+    return {box.other: box.digest for box in boxes}
+
+
 def read_boxes(reader: Reader) -> tuple[Box, ...]:
     """A list of boxes, sorted by who the other is. Raises SecureSumFailed("bad-message" or "bad-list")."""
     count = reader.count(SITE_ID_BYTES + 4)
@@ -66,7 +78,11 @@ def read_boxes(reader: Reader) -> tuple[Box, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Deal:
-    """Site: the view in which it has sent its masked update, and the digest of its box for each other survivor."""
+    """Site: what it deals after, and the digest of its box for each other survivor.
+
+    As a deal message, after the view in which it has sent its masked update. As an agree message, after the deals
+    agreed on: boxes of proofs, or none where nothing is proved.
+    """
 
     view: bytes
     digests: Mapping[bytes, bytes]
@@ -94,44 +110,50 @@ def agreement_on(sid: bytes, view: bytes, deals: Sequence[Signed]) -> bytes:
     return hashlib.sha256(PROTOCOL + b"deals" + sid + view + signed_list(deals)).digest()
 
 
+def agreement_on_proofs(sid: bytes, agreement: bytes, proofs: Sequence[Signed]) -> bytes:
+    """The same for proofs: SHA-256("fl-sa/v1/proofs" ‖ sid ‖ agreement on the deals ‖ the agree messages)."""
+    return hashlib.sha256(PROTOCOL + b"proofs" + sid + agreement + signed_list(proofs)).digest()
+
+
 def view_of_selection(sid: bytes, agreement: bytes, selection: Selection) -> bytes:
     """What an acknowledgement of a selection is for: SHA-256("fl-sa/v1/select" ‖ sid ‖ agreement ‖ selection)."""
     return hashlib.sha256(PROTOCOL + b"select" + sid + agreement + selection.to_bytes()).digest()
 
 
 def with_boxes(deal: Signed, boxes: Sequence[Box]) -> bytes:
-    """A deal as it is sent: the signed message, then the boxes."""
+    """A deal or an agreement as it is sent: the signed message, then the boxes."""
     return deal.to_bytes() + listed(box.to_bytes() for box in boxes)
 
 
 def split_boxes(data: bytes) -> tuple[Signed, tuple[Box, ...]]:
-    """A site's message and the boxes behind it, which only a deal has. Raises SecureSumFailed("bad-message")."""
+    """A site's message and the boxes behind it, if its kind has any. Raises SecureSumFailed("bad-message")."""
     reader = Reader(data, "a message of a site")
     message = Signed.read(reader)
-    boxes = read_boxes(reader) if message.kind is Kind.DEAL else ()
+    boxes = read_boxes(reader) if message.kind in _WITH_BOXES else ()
     reader.end()
     return message, boxes
 
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """Server to site: who has agreed to the list of deals, and each dealer's box for this site."""
+    """Server to site: who has agreed to what was dealt, and each dealer's box and proof for this site."""
 
     agreements: tuple[Signed, ...]
     boxes: tuple[Box, ...]
+    proofs: tuple[Box, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """Two lists."""
-        return signed_list(self.agreements) + listed(box.to_bytes() for box in self.boxes)
+        """Three lists."""
+        boxes, proofs = (listed(box.to_bytes() for box in those) for those in (self.boxes, self.proofs))
+        return signed_list(self.agreements) + boxes + proofs
 
     @staticmethod
-    def from_bytes(body: bytes, sid: bytes) -> Boxes:
-        """Read it. Raises SecureSumFailed("bad-message" or "bad-list")."""
+    def from_bytes(body: bytes, kind: Kind, sid: bytes) -> Boxes:
+        """Read it; the agreements are of a kind. Raises SecureSumFailed("bad-message" or "bad-list")."""
         reader = Reader(body, "boxes")
-        agreements = read_signed(reader, Kind.AGREE, sid)
-        boxes = read_boxes(reader)
+        found = Boxes(read_signed(reader, kind, sid), read_boxes(reader), read_boxes(reader))
         reader.end()
-        return Boxes(agreements, boxes)
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,24 +164,26 @@ class Products:
         products_A: the masked product of each pair of dealers.
         degrees_N: of each dealer's shares, the test of their degree.
         masks_Z: of each mask dealer's masks, the test of their sum.
+        short_S: of each dealer's proof, the test of its shortness; none where nothing is proved.
     """
 
     products_A: Elements = field(repr=False)
     degrees_N: Elements = field(repr=False)
     masks_Z: Elements = field(repr=False)
+    short_S: Elements = field(repr=False)
 
     def to_bytes(self) -> bytes:
         """8 bytes an element, little-endian, one array after the other."""
-        return to_bytes(self.products_A) + to_bytes(self.degrees_N) + to_bytes(self.masks_Z)
+        return b"".join(to_bytes(part) for part in (self.products_A, self.degrees_N, self.masks_Z, self.short_S))
 
     @staticmethod
-    def from_bytes(body: bytes, num_dealers: int, num_mask_dealers: int) -> Products:
+    def from_bytes(body: bytes, num_dealers: int, num_mask_dealers: int, num_proofs: int) -> Products:
         """Read it. Raises SecureSumFailed("bad-message")."""
         reader = Reader(body, "an answer of products")
-        counts = (pair_count(num_dealers), num_dealers, num_mask_dealers)
-        products_A, degrees_N, masks_Z = (read_elements(reader, count) for count in counts)
+        counts = (pair_count(num_dealers), num_dealers, num_mask_dealers, num_proofs)
+        products_A, degrees_N, masks_Z, short_S = (read_elements(reader, count) for count in counts)
         reader.end()
-        return Products(products_A, degrees_N, masks_Z)
+        return Products(products_A, degrees_N, masks_Z, short_S)
 
 
 def read_elements(reader: Reader, count: int) -> Elements:

@@ -38,6 +38,8 @@ class Kind(IntEnum):
     PRODUCTS = 16
     SELECT = 17
     SUM = 18
+    PROOFS = 19
+    CONFIRM = 20
 
     @property
     def label(self) -> str:

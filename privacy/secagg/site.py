@@ -19,7 +19,7 @@ from .checks import (
     session_graph,
 )
 from .codes import AbortCode, Refusal, abort, refusal_of
-from .descriptor import Mode
+from .descriptor import Mode, SessionDescriptor
 from .keys import agree, derive, loaded, seal, unseal
 from .member import Member
 from .messages import (
@@ -36,7 +36,7 @@ from .messages import (
 from .shamir import SHARE_BYTES, share
 from .sharing_messages import max_session_message_bytes
 from .signing import Kind, sign
-from .sketch_site import SKETCHED
+from .sketch_site import PROVED, SKETCHED
 from .state import Answers, Held, SiteState, Stage, Step, answered
 
 
@@ -53,7 +53,7 @@ def receive(state: SiteState, message: bytes, member: Member) -> Step:
     if state.stage is Stage.ENDED:
         return Step(state, refusal=state.refusal)
     try:
-        expected, answer_with = _ANSWERS[state.descriptor.mode].get(kind, (None, None))
+        expected, answer_with = _answers_in(state.descriptor).get(kind, (None, None))
         if answer_with is None or state.stage is not expected:
             raise abort(AbortCode.BAD_MESSAGE, f"no {kind.label} message is expected after {state.stage.name.lower()}")
         after, reply = answer_with(state, body, member)
@@ -179,4 +179,9 @@ _SUM: Answers = _DEALING | {
     Kind.SURVIVORS: (Stage.MASKED, _acknowledge),
     Kind.ACK_LIST: (Stage.ACKED, _reveal),
 }
-_ANSWERS = {Mode.MASKS: _SUM, Mode.GROUPS: _SUM, Mode.SKETCH: _DEALING | SKETCHED}
+
+
+def _answers_in(session: SessionDescriptor) -> Answers:
+    if session.mode is not Mode.SKETCH:
+        return _SUM
+    return _DEALING | (PROVED if session.strict else SKETCHED)

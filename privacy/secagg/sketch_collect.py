@@ -35,12 +35,14 @@ from .sharing_messages import (
     Selection,
     SumAnswer,
     agreement_on,
+    agreement_on_proofs,
+    digests_of,
     max_session_message_bytes,
     split_boxes,
     view_of_selection,
 )
 from .signing import Kind, Signed
-from .sketch_terms import bound_of, shift_of
+from .sketch_terms import bound_of, proof_elements, shift_of
 
 # Which of the sites judged are to be in the sum. It must not depend on anything else.
 Choice: TypeAlias = Callable[[Judged], Collection[bytes]]
@@ -79,11 +81,12 @@ class SketchCollection:
     view: bytes = b""
     judged: Judged | None = None
     selected: tuple[bytes, ...] = ()
-    _boxes: dict[bytes, dict[bytes, Box]] = field(default_factory=dict, repr=False)
+    _boxes: dict[tuple[bytes, Kind], dict[bytes, Box]] = field(default_factory=dict, repr=False)
     _inbox: Inbox = field(init=False)
     _between: Phase | None = None
     _asked: frozenset[bytes] = frozenset()
     _agreement: bytes = b""
+    _challenge: bytes = b""
 
     def __post_init__(self) -> None:
         self.masks = SumCollection(self.descriptor, self.roster)
@@ -144,28 +147,36 @@ class SketchCollection:
         sender, body = message.sender, message.body
         match message.kind:
             case Kind.DEAL:
-                deal = Deal.from_bytes(body)
-                if deal.view != self.view:
-                    raise abort(AbortCode.BAD_LIST, "the site has dealt in another view", [sender])
-                if set(deal.digests) != set(self.survivors) - {sender}:
-                    raise abort(AbortCode.BAD_LIST, "the deal is not one for every other survivor", [sender])
-                size = ELEMENT_BYTES * self.dealing.num_elements(sender) + TAG_BYTES
-                if any(len(box.ciphertext) != size for box in boxes):
-                    raise abort(AbortCode.BAD_MESSAGE, f"the boxes do not hold {size} bytes each", [sender])
-                if {box.other: box.digest for box in boxes} != deal.digests:
-                    raise abort(AbortCode.BAD_MESSAGE, "the boxes are not those that were signed", [sender])
+                self._require_dealt(message, boxes, self.view, self.dealing.num_elements(sender))
                 self.deals[sender] = message
-                self._boxes[sender] = {box.other: box for box in boxes}
             case Kind.AGREE:
-                if body != self._agreement:
-                    raise abort(AbortCode.BAD_LIST, "the site has agreed to other deals", [sender])
+                self._require_dealt(message, boxes, self._agreement, proof_elements(self.dealing.width))
+            case Kind.CONFIRM:
+                if body != self._challenge:
+                    raise abort(AbortCode.BAD_LIST, "the site has confirmed other proofs", [sender])
             case Kind.PRODUCTS:
-                masking = set(self.dealing.mask_dealers) & set(self.deals)
-                self.products[sender] = Products.from_bytes(body, len(self.deals), len(masking))
+                masking, num_proofs = set(self.dealing.mask_dealers) & set(self.deals), len(self.deals)
+                self.products[sender] = Products.from_bytes(
+                    body, len(self.deals), len(masking), num_proofs if self.descriptor.strict else 0
+                )
             case _:
                 answer = SumAnswer.from_bytes(body, self.dealing.length)
                 self.masks.unmask[sender] = self.masks.checked(sender, answer.unmask)
                 self.sums[sender] = answer.sum_L
+
+    def _require_dealt(self, message: Signed, boxes: tuple[Box, ...], view: bytes, num_elements: int) -> None:
+        """A deal or a proof is a box for every other survivor; kept. Where nothing is proved, there are no boxes."""
+        sender, deal = message.sender, Deal.from_bytes(message.body)
+        if deal.view != view:
+            raise abort(AbortCode.BAD_LIST, "the site has dealt in another view", [sender])
+        if set(deal.digests) != (set(self.survivors) - {sender} if num_elements else set()):
+            raise abort(AbortCode.BAD_LIST, "the deal is not one for every other survivor", [sender])
+        size = ELEMENT_BYTES * num_elements + TAG_BYTES
+        if any(len(box.ciphertext) != size for box in boxes):
+            raise abort(AbortCode.BAD_MESSAGE, f"the boxes do not hold {size} bytes each", [sender])
+        if digests_of(boxes) != deal.digests:
+            raise abort(AbortCode.BAD_MESSAGE, "the boxes are not those that were signed", [sender])
+        self._boxes[sender, message.kind] = {box.other: box for box in boxes}
 
     def close(self) -> Mapping[bytes, bytes]:
         """End the phase: what each site that is still in the session is sent next.
@@ -179,11 +190,12 @@ class SketchCollection:
         close = {
             Phase.MASKED: self._settle,
             Phase.DEALS: self._list_deals,
-            Phase.AGREEMENTS: self._deliver,
+            Phase.AGREEMENTS: self._list_proofs if self.descriptor.strict else self._deliver,
+            Phase.CONFIRMATIONS: self._deliver,
             Phase.PRODUCTS: self._select,
         }.get(phase, self.masks.close)
         messages = close()
-        self._between = _BETWEEN.get(phase)
+        self._between = (_PROVED if self.descriptor.strict else _BETWEEN).get(phase)
         self._asked = frozenset(messages)
         return messages
 
@@ -195,24 +207,46 @@ class SketchCollection:
 
     def _list_deals(self) -> Mapping[bytes, bytes]:
         self.deals = dict(sorted(self.deals.items()))
+        self._require_dealers()
         session, deals = self.descriptor, list(self.deals.values())
-        needed = max(session.needed_acks, session.needed_survivors, self.dealing.packing.answers_needed)
-        require_enough(len(deals), needed, "sites have dealt sketches")
-        self.dealing.require_masks(tuple(self.deals))
-        self._agreement = agreement_on(session.sid, self.view, deals)
+        self._agreement = self._challenge = agreement_on(session.sid, self.view, deals)
         return dict.fromkeys(self.deals, frame(Kind.DEALS, session.sid, signed_list(deals)))
 
+    def _list_proofs(self) -> Mapping[bytes, bytes]:
+        session, proofs = self.descriptor, self._inbox.sent(Kind.AGREE)
+        self.deals = {site: deal for site, deal in self.deals.items() if site in proofs}
+        self._require_dealers()
+        listed = list(proofs.values())
+        self._challenge = agreement_on_proofs(session.sid, self._agreement, listed)
+        return dict.fromkeys(proofs, frame(Kind.PROOFS, session.sid, signed_list(listed)))
+
+    def _require_dealers(self) -> None:
+        session = self.descriptor
+        needed = max(session.needed_acks, session.needed_survivors, self.dealing.packing.answers_needed)
+        require_enough(len(self.deals), needed, "sites have dealt sketches")
+        self.dealing.require_masks(tuple(self.deals))
+
     def _deliver(self) -> Mapping[bytes, bytes]:
-        session, agreed = self.descriptor, sorted(self._inbox.senders(Kind.AGREE))
+        session = self.descriptor
+        agreed = self._inbox.sent(Kind.CONFIRM if session.strict else Kind.AGREE)
         require_enough(len(agreed), session.needed_acks, "sites have agreed to the deals")
-        agreements = tuple(self._inbox.accepted[site, Kind.AGREE] for site in agreed)
         return {
-            holder: frame(Kind.BOXES, session.sid, Boxes(agreements, self._boxes_for(holder)).to_bytes())
+            holder: frame(
+                Kind.BOXES,
+                session.sid,
+                Boxes(
+                    tuple(agreed.values()),
+                    self._boxes_for(holder, Kind.DEAL),
+                    self._boxes_for(holder, Kind.AGREE) if session.strict else (),
+                ).to_bytes(),
+            )
             for holder in agreed
         }
 
-    def _boxes_for(self, holder: bytes) -> tuple[Box, ...]:
-        return tuple(Box(dealer, self._boxes[dealer][holder].ciphertext) for dealer in self.deals if dealer != holder)
+    def _boxes_for(self, holder: bytes, kind: Kind) -> tuple[Box, ...]:
+        return tuple(
+            Box(dealer, self._boxes[dealer, kind][holder].ciphertext) for dealer in self.deals if dealer != holder
+        )
 
     def _select(self) -> Mapping[bytes, bytes]:
         session = self.descriptor
@@ -234,8 +268,10 @@ class SketchCollection:
             raise abort(AbortCode.SELECTION_TOO_SMALL, reason)
         self.judged, self.selected = judged, chosen
         asked = sorted(self.products)
-        self.masks.narrow(chosen, view_of_selection(session.sid, self._agreement, selection), asked)
+        self.masks.narrow(chosen, view_of_selection(session.sid, self._challenge, selection), asked)
         return dict.fromkeys(asked, frame(Kind.SELECT, session.sid, selection.to_bytes()))
 
 
+# After which phase comes which of those between masking and acknowledging.
 _BETWEEN = {Phase.MASKED: Phase.DEALS, Phase.DEALS: Phase.AGREEMENTS, Phase.AGREEMENTS: Phase.PRODUCTS}
+_PROVED = _BETWEEN | {Phase.AGREEMENTS: Phase.CONFIRMATIONS, Phase.CONFIRMATIONS: Phase.PRODUCTS}

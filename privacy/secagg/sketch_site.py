@@ -7,17 +7,19 @@ tell a server more than products: each list gives it another equation.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from ...errors import InvalidUpdate
 from ..secrets import Secret
+from ..sharing.field import Elements
 from ..sharing.selection import hides_enough
 from .agreement import require_agreement, shares_given, with_survivors
 from .checks import require_enough, require_signed
 from .codes import AbortCode, abort
-from .dealing import Dealing, dealing_of, opened, products, shares_of, sums
-from .keys import unseal
+from .dealing import dealing_of, opened, products, shares_of, sums
 from .member import Member
 from .messages import Unmask, read_signed_list
 from .sharing_messages import (
@@ -27,10 +29,14 @@ from .sharing_messages import (
     Selection,
     SumAnswer,
     agreement_on,
+    agreement_on_proofs,
+    digests_of,
     view_of_selection,
+    with_boxes,
 )
 from .signing import Kind, Signed, sign
-from .sketching import box_key
+from .sketch_terms import proof_elements
+from .sketching import prove_sketch, unboxed
 from .state import ERASED, Answers, Sharing, SiteState, Stage
 
 
@@ -45,60 +51,100 @@ def _agree(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, by
     """Deals -> Agree: these deals, and from now on no others. Each is an acknowledgement of the survivors too."""
     sid, sharing = state.descriptor.sid, _sharing(state)
     deals = read_signed_list(body, Kind.DEAL, sid)
-    require_deals(state, dealing_of(state.descriptor, state.survivors), deals)
-    if not any(sharing.deal.startswith(deal.to_bytes()) for deal in deals):
-        raise abort(AbortCode.LATE, "the deals do not hold the one that this site has sent")
+    _require_dealt(state, deals, state.view, state.survivors)
     agreement = agreement_on(sid, state.view, deals)
-    after = replace(state, stage=Stage.AGREED, sharing=replace(sharing, deal=b"", deals=deals, agreement=agreement))
-    return after, sign(member.key, Kind.AGREE, sid, agreement).to_bytes()
+    try:
+        boxes, own_proof = prove_sketch(state, sharing, agreement)
+    except InvalidUpdate as error:
+        raise abort(AbortCode.BAD_DEALER, str(error), [state.site]) from None
+    agreed = sign(member.key, Kind.AGREE, sid, Deal(agreement, digests_of(boxes)).to_bytes())
+    kept = Sharing(
+        deal=agreed.to_bytes(),
+        own=sharing.own,
+        own_proof=own_proof,
+        deals=deals,
+        agreement=agreement,
+        challenge=agreement,
+    )
+    return replace(state, stage=Stage.AGREED, sharing=kept), with_boxes(agreed, boxes)
 
 
-def require_deals(state: SiteState, dealing: Dealing, deals: tuple[Signed, ...]) -> None:
-    """The deals are those of enough survivors, all in this site's view.
+def _confirm(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
+    """Proofs -> Confirm: these proofs, and from now on no others; who has sent none is no dealer any more."""
+    sid, sharing = state.descriptor.sid, _sharing(state)
+    proofs = read_signed_list(body, Kind.AGREE, sid)
+    _require_dealt(state, proofs, sharing.agreement, [deal.sender for deal in sharing.deals])
+    proving = {proof.sender for proof in proofs}
+    deals = tuple(deal for deal in sharing.deals if deal.sender in proving)
+    challenge = agreement_on_proofs(sid, sharing.agreement, proofs)
+    kept = replace(sharing, deal=b"", deals=deals, proofs=proofs, challenge=challenge)
+    return replace(state, stage=Stage.CONFIRMED, sharing=kept), sign(
+        member.key, Kind.CONFIRM, sid, challenge
+    ).to_bytes()
+
+
+def _require_dealt(state: SiteState, dealt: Sequence[Signed], view: bytes, among: Collection[bytes]) -> None:
+    """What was dealt is of enough sites, this one among them, and all after the same.
 
     Raises:
-        SecureSumFailed: they are not.
+        SecureSumFailed: it is not.
     """
-    session, members = state.descriptor, set(dealing.members)
-    require_signed(deals, state.public_key_of)
-    for message in deals:
+    session, members, own = state.descriptor, set(state.survivors), _sharing(state).deal
+    require_signed(dealt, state.public_key_of)
+    for message in dealt:
         deal = Deal.from_bytes(message.body)
-        if message.sender not in members or deal.view != state.view:
+        if message.sender not in among or deal.view != view:
             raise abort(AbortCode.BAD_LIST, "a deal is of another view of this session", [message.sender])
         if set(deal.digests) != members - {message.sender}:
             raise abort(AbortCode.BAD_LIST, "a deal is not one for every other survivor", [message.sender])
-    require_enough(len(deals), session.needed_acks, "sites have acknowledged the survivors")
-    require_enough(len(deals), session.needed_survivors, "sites have dealt sketches")
-    dealing.require_masks([message.sender for message in deals])
+    require_enough(len(dealt), session.needed_acks, "sites have acknowledged the survivors")
+    require_enough(len(dealt), session.needed_survivors, "sites have dealt sketches")
+    dealing_of(session, state.survivors).require_masks([message.sender for message in dealt])
+    if not any(own.startswith(message.to_bytes()) for message in dealt):
+        raise abort(AbortCode.LATE, "the deals do not hold the one that this site has sent")
 
 
 def _answer(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
     """Boxes -> Products: of the sketches of every two dealers, masked by all the mask dealers that were agreed on."""
-    sid, sharing = state.descriptor.sid, _sharing(state)
-    received = Boxes.from_bytes(body, sid)
-    deals = {message.sender: Deal.from_bytes(message.body) for message in sharing.deals}
-    require_agreement(state, received.agreements, sharing.agreement, deals)
-    boxes = {box.other: box for box in received.boxes}
-    if set(boxes) != set(deals) - {state.site}:
-        raise abort(AbortCode.BAD_LIST, "the boxes are not those of the dealers agreed on")
-    if any(box.digest != deals[dealer].digests[state.site] for dealer, box in boxes.items()):
-        raise abort(AbortCode.BAD_LIST, "a box is not the one that its dealer has signed")
-    dealing = dealing_of(state.descriptor, state.survivors)
-    elements = {
-        dealer: opened(dealing, dealer, sharing.own if dealer == state.site else _unsealed(state, boxes[dealer]))
-        for dealer in sorted(deals)
-    }
-    answer = products(dealing, elements, sharing.agreement)
-    shares = tuple((dealer, shares_of(dealing, box_B)) for dealer, box_B in elements.items())
-    kept = Sharing(agreement=sharing.agreement, shares=shares)
+    session, sharing = state.descriptor, _sharing(state)
+    strict, sid = session.strict, session.sid
+    received = Boxes.from_bytes(body, Kind.CONFIRM if strict else Kind.AGREE, sid)
+    agreed = sharing.challenge if strict else Deal(sharing.agreement, {}).to_bytes()
+    require_agreement(state, received.agreements, agreed, {deal.sender for deal in sharing.deals})
+    dealing = dealing_of(session, state.survivors)
+    boxes = _opened(state, Kind.DEAL, sharing.deals, received.boxes, sharing.own, dealing.num_elements)
+    count = proof_elements(dealing.width)
+    proofs = _opened(state, Kind.AGREE, sharing.proofs, received.proofs, sharing.own_proof, lambda _: count)
+    answer = products(dealing, boxes, proofs, sharing.agreement, sharing.challenge)
+    shares = tuple((dealer, shares_of(dealing, box_B)) for dealer, box_B in boxes.items())
+    kept = Sharing(challenge=sharing.challenge, shares=shares)
     after = replace(state, stage=Stage.ANSWERED, seal_key=ERASED, sharing=kept)
     return after, sign(member.key, Kind.PRODUCTS, sid, answer.to_bytes()).to_bytes()
 
 
-def _unsealed(state: SiteState, box: Box) -> Secret | None:
-    key = box_key(state, box.other, state.site)
-    sid, kind = state.descriptor.sid, Kind.DEAL.label
-    return unseal(key, box.ciphertext, sid=sid, kind=kind, sender=box.other, receiver=state.site)
+def _opened(
+    state: SiteState,
+    kind: Kind,
+    dealt: Sequence[Signed],
+    boxes: Sequence[Box],
+    own: Secret,
+    num_elements: Callable[[bytes], int],
+) -> dict[bytes, Elements]:
+    """What is in the boxes that the server has passed on, by dealer, and in this site's own.
+
+    Raises:
+        SecureSumFailed: "bad-list": they are not exactly those that their dealers have signed.
+    """
+    deals = {message.sender: Deal.from_bytes(message.body) for message in dealt}
+    received = {box.other: box for box in boxes}
+    if set(received) != set(deals) - {state.site}:
+        raise abort(AbortCode.BAD_LIST, "the boxes are not those of the dealers agreed on")
+    if any(box.digest != deals[dealer].digests[state.site] for dealer, box in received.items()):
+        raise abort(AbortCode.BAD_LIST, "a box is not the one that its dealer has signed")
+    return {
+        dealer: opened(own if dealer == state.site else unboxed(state, kind, received[dealer]), num_elements(dealer))
+        for dealer in sorted(deals)
+    }
 
 
 def _acknowledge(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
@@ -113,7 +159,7 @@ def _acknowledge(state: SiteState, body: bytes, member: Member) -> tuple[SiteSta
         raise abort(AbortCode.BAD_LIST, "a site is selected that has dealt no sketch")
     if set(weights_N) != {1}:
         raise abort(AbortCode.BAD_LIST, "a sum of masked updates cannot weigh one more than another")
-    view = view_of_selection(session.sid, sharing.agreement, selection)
+    view = view_of_selection(session.sid, sharing.challenge, selection)
     after = replace(state, stage=Stage.ACKED, view=view, sharing=replace(sharing, selected=selection.sites))
     return after, sign(member.key, Kind.ACK, session.sid, view).to_bytes()
 
@@ -142,4 +188,8 @@ SKETCHED: Answers = {
     Kind.BOXES: (Stage.AGREED, _answer),
     Kind.SELECT: (Stage.ANSWERED, _acknowledge),
     Kind.ACK_LIST: (Stage.ACKED, _reveal),
+}
+PROVED: Answers = SKETCHED | {
+    Kind.PROOFS: (Stage.AGREED, _confirm),
+    Kind.BOXES: (Stage.CONFIRMED, _answer),
 }

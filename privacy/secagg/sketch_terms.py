@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from math import isqrt
 
-from ..sharing.sketches import shift_for
+from ..sharing.shortness import PROJECTIONS, width_for
+from ..sharing.sketches import PLAUSIBLE, ROWS, shift_for
 from .descriptor import SessionDescriptor
 from .holders import sharing_fault
 from .prg import Ring
@@ -31,6 +33,16 @@ def shift_of(session: SessionDescriptor) -> int:
     return shift_for(bound_of(session))
 
 
+def width_of(session: SessionDescriptor) -> int:
+    """w: projections of a sketch as long as is plausible lie within ±2^w. 0 where nothing is proved of sketches."""
+    return width_for(isqrt(PLAUSIBLE), ROWS) if session.strict else 0
+
+
+def proof_elements(width: int) -> int:
+    """The bits of a proof: of each projection w + 1."""
+    return PROJECTIONS * (width + 1) if width else 0
+
+
 def sketch_fault(session: SessionDescriptor) -> str | None:
     """The first condition that this session does not fulfil, in one sentence, or None."""
     fault = sharing_fault(
@@ -45,7 +57,6 @@ def sketch_fault(session: SessionDescriptor) -> str | None:
         (fault is None, f"sketches cannot be shared: {fault}"),
         (c <= t, f"{c} sites may collude, and the privacy threshold T is {t}: together they could see a sketch"),
         (session.packing == 1, f"the packing K is {session.packing}, expected 1 for sketches"),
-        (not session.strict, "there is no proof yet that a sketch is short (strict); ask for sketches without it"),
         (not session.weighted, "sums of selected updates are not weighted"),
         (session.degree == 0, f"each site has {session.degree} neighbours, expected all (0) for sketches"),
         (session.ring is Ring.W32, f"sums have words of {session.ring.value} bits, expected 32 for sketches"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,17 +15,17 @@ import numpy.typing as npt
 
 from ...errors import InvalidUpdate
 from ..secrets import Secret
-from ..sharing.field import Integers, to_bytes
+from ..sharing.field import Elements, Integers, to_bytes
 from ..sharing.sketches import coarse, sketch
 from .codes import AbortCode, Refusal
-from .dealing import dealing_of, dealt
+from .dealing import dealing_of, dealt, proved
 from .descriptor import SessionDescriptor
-from .keys import PROTOCOL, agree, derive, loaded, seal
+from .keys import PROTOCOL, agree, derive, loaded, seal, unseal
 from .masking import plain_words, update_digest
 from .member import Member
 from .messages import Keys
 from .prg import Words, stream
-from .sharing_messages import Box, Deal, with_boxes
+from .sharing_messages import Box, Deal, digests_of, with_boxes
 from .signing import Kind, sign
 from .sketch_terms import shift_of
 from .state import ERASED, Sharing, SiteState, Stage, Step
@@ -61,30 +62,50 @@ def share_sketch(state: SiteState, update_D: npt.NDArray[np.float32], member: Me
         raise InvalidUpdate("the update is not the one that was masked; this round goes on without it")
     sketch_S = coarse(sketch_of(session, state.view, words_D), shift_of(session))
     dealing = dealing_of(session, state.survivors)
-    rows = dealt(dealing, state.site, sketch_S, os.urandom)
-    boxes, own = [], ERASED
-    for holder, row in zip(dealing.members, rows, strict=True):
-        if holder == state.site:
-            own = Secret(to_bytes(row))
-            continue
-        boxes.append(Box(holder, seal_box(state, holder, to_bytes(row))))
-    deal = sign(
-        member.key, Kind.DEAL, session.sid, Deal(state.view, {box.other: box.digest for box in boxes}).to_bytes()
-    )
+    boxes, own = boxed(state, Kind.DEAL, dealing.members, dealt(dealing, state.site, sketch_S, os.urandom))
+    deal = sign(member.key, Kind.DEAL, session.sid, Deal(state.view, digests_of(boxes)).to_bytes())
     sent = with_boxes(deal, boxes)
-    after = replace(state, stage=Stage.DEALT, rounding=ERASED, sharing=Sharing(deal=sent, own=own))
+    vector = Secret(sketch_S.astype("<i8").tobytes()) if session.strict else ERASED
+    after = replace(state, stage=Stage.DEALT, rounding=ERASED, sharing=Sharing(vector=vector, deal=sent, own=own))
     return Step(after, sent)
 
 
-def box_key(state: SiteState, dealer: bytes, holder: bytes) -> Secret:
-    """The key of one box: HKDF of the two seal keys' X25519 secret, "seal/deal", dealer, holder."""
+def prove_sketch(state: SiteState, sharing: Sharing, agreement: bytes) -> tuple[list[Box], Secret]:
+    """Boxes with proofs that this site's sketch is short, and its own; none where nothing is to be proved.
+
+    Raises:
+        InvalidUpdate: it is not.
+    """
+    if not state.descriptor.strict:
+        return [], ERASED
+    dealing = dealing_of(state.descriptor, state.survivors)
+    sketch_S = np.frombuffer(sharing.vector.reveal_bytes(), "<i8").astype(np.int64)
+    return boxed(state, Kind.AGREE, dealing.members, proved(dealing, sketch_S, agreement, os.urandom))
+
+
+def boxed(state: SiteState, kind: Kind, members: Sequence[bytes], rows: Elements) -> tuple[list[Box], Secret]:
+    """A sealed box for each other member, and this site's own."""
+    boxes, own, sid = [], ERASED, state.descriptor.sid
+    for holder, row in zip(members, rows, strict=True):
+        if holder == state.site:
+            own = Secret(to_bytes(row))
+            continue
+        key = box_key(state, kind, state.site, holder)
+        ciphertext = seal(key, to_bytes(row), sid=sid, kind=kind.label, sender=state.site, receiver=holder)
+        boxes.append(Box(holder, ciphertext))
+    return boxes, own
+
+
+def unboxed(state: SiteState, kind: Kind, box: Box) -> Secret | None:
+    """What a dealer has sealed for this site; None where it does not open."""
+    key = box_key(state, kind, box.other, state.site)
+    sid = state.descriptor.sid
+    return unseal(key, box.ciphertext, sid=sid, kind=kind.label, sender=box.other, receiver=state.site)
+
+
+def box_key(state: SiteState, kind: Kind, dealer: bytes, holder: bytes) -> Secret:
+    """The key of one box: HKDF of the two seal keys' X25519 secret, "seal/deal" or "seal/agree", dealer, holder."""
     other = holder if dealer == state.site else dealer
     keys = next(Keys.from_bytes(message.body) for message in state.keys if message.sender == other)
-    return derive(state.descriptor.sid, agree(loaded(state.seal_key), keys.seal_key), "seal/deal", dealer, holder)
-
-
-def seal_box(state: SiteState, holder: bytes, plain: bytes) -> bytes:
-    """A box for a holder."""
-    key = box_key(state, state.site, holder)
-    sid, kind = state.descriptor.sid, Kind.DEAL.label
-    return seal(key, plain, sid=sid, kind=kind, sender=state.site, receiver=holder)
+    shared = agree(loaded(state.seal_key), keys.seal_key)
+    return derive(state.descriptor.sid, shared, f"seal/{kind.label}", dealer, holder)

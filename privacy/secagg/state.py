@@ -31,7 +31,8 @@ class Stage(IntEnum):
     SETTLED = 8  # with sketches: the survivors are settled, the sketch is to be made
     DEALT = 9
     AGREED = 10
-    ANSWERED = 11
+    CONFIRMED = 11
+    ANSWERED = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +66,25 @@ class Sharing:
 
     Attributes:
         update_digest: SHA-256 of its own update in whole numbers, so that no other one is shared.
-        deal: its deal and boxes, as sent.
-        own: its own box.
-        deals: everybody's deals, once they are agreed on.
-        agreement: the digest agreed on.
+        vector: its own sketch, as long as it is to be proved short.
+        deal: what it has dealt last, as sent.
+        own, own_proof: its own box and proof.
+        deals, proofs: everybody's, once they are agreed on.
+        agreement: the digest of the deals agreed on.
+        challenge: the digest of all that is agreed on: of the deals, or the proofs that came after them.
         shares: by dealer, its share of the dealer's vector.
         selected: whose vectors are summed.
     """
 
     update_digest: Secret = field(default_factory=lambda: ERASED)
+    vector: Secret = field(default_factory=lambda: ERASED)
     deal: bytes = field(default=b"", repr=False)
     own: Secret = field(default_factory=lambda: ERASED)
+    own_proof: Secret = field(default_factory=lambda: ERASED)
     deals: tuple[Signed, ...] = ()
+    proofs: tuple[Signed, ...] = ()
     agreement: bytes = b""
+    challenge: bytes = b""
     shares: tuple[tuple[bytes, Secret], ...] = ()
     selected: tuple[bytes, ...] = ()
 

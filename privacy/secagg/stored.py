@@ -83,10 +83,14 @@ def _state(table: dict[str, Any]) -> SiteState:
 def _sharing_table(sharing: Sharing) -> dict[str, Any]:
     return {
         "update_digest": sharing.update_digest.reveal_bytes().hex(),
+        "vector": sharing.vector.reveal_bytes().hex(),
         "deal": sharing.deal.hex(),
         "own": sharing.own.reveal_bytes().hex(),
+        "own_proof": sharing.own_proof.reveal_bytes().hex(),
         "deals": signed_list(sharing.deals).hex(),
+        "proofs": signed_list(sharing.proofs).hex(),
         "agreement": sharing.agreement.hex(),
+        "challenge": sharing.challenge.hex(),
         "shares": [[dealer.hex(), share.reveal_bytes().hex()] for dealer, share in sharing.shares],
         "selected": [site.hex() for site in sharing.selected],
     }
@@ -95,10 +99,14 @@ def _sharing_table(sharing: Sharing) -> dict[str, Any]:
 def _sharing(table: dict[str, Any]) -> Sharing:
     return Sharing(
         update_digest=Secret(bytes.fromhex(table["update_digest"])),
+        vector=Secret(bytes.fromhex(table["vector"])),
         deal=bytes.fromhex(table["deal"]),
         own=Secret(bytes.fromhex(table["own"])),
+        own_proof=Secret(bytes.fromhex(table["own_proof"])),
         deals=_messages(table["deals"]),
+        proofs=_messages(table["proofs"]),
         agreement=bytes.fromhex(table["agreement"]),
+        challenge=bytes.fromhex(table["challenge"]),
         shares=tuple((bytes.fromhex(dealer), Secret(bytes.fromhex(share))) for dealer, share in table["shares"]),
         selected=_ids(table["selected"]),
     )

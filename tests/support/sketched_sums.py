@@ -42,6 +42,8 @@ PHASES = (
     *(Phase.AGREEMENTS, Phase.PRODUCTS, Phase.ACKS, Phase.SUMS),
 )
 
+PROVED_PHASES = (*PHASES[:5], Phase.CONFIRMATIONS, *PHASES[5:])
+
 
 def sketched(made: Federation, **changes: Any) -> SessionDescriptor:
     """A session of everybody, with the usual reserves and as many attackers as may lie."""
@@ -186,8 +188,10 @@ class SketchServer:
         """On to a phase, its messages sent; ``leaves`` names the phase from whose message on a site is gone."""
         leaves = leaves or {}
 
+        phases = PROVED_PHASES if self.described.strict else PHASES
+
         def gone(at: Phase) -> set[bytes]:
-            return {site for site, last in leaves.items() if PHASES.index(last) <= PHASES.index(at)}
+            return {site for site, last in leaves.items() if phases.index(last) <= phases.index(at)}
 
         steps = {
             Phase.KEYS: lambda: self.offer(gone(Phase.KEYS)),
@@ -196,8 +200,8 @@ class SketchServer:
             Phase.DEALS: lambda: (self.send(gone(Phase.MASKED)), self.deal(gone(Phase.DEALS))),
         }
         started = bool(self.collection.masks.keys)
-        first = PHASES.index(self.collection.phase) + 1 if started else 0
-        for at in PHASES[first : PHASES.index(phase) + 1]:
+        first = phases.index(self.collection.phase) + 1 if started else 0
+        for at in phases[first : phases.index(phase) + 1]:
             steps.get(at, lambda at=at: self.send(gone(at)))()
 
     def run(self, leaves: Mapping[bytes, Phase] | None = None) -> None:

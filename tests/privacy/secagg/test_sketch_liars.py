@@ -119,8 +119,10 @@ def products_only(run: SketchServer, by: int) -> Callable[[bytes], bytes]:
     num_masking = len(set(collection.dealing.mask_dealers) & set(collection.deals))
 
     def change(body: bytes) -> bytes:
-        honest = Products.from_bytes(body, len(collection.deals), num_masking)
-        return Products(add(honest.products_A, np.uint64(by)), honest.degrees_N, honest.masks_Z).to_bytes()
+        honest = Products.from_bytes(body, len(collection.deals), num_masking, 0)
+        return Products(
+            add(honest.products_A, np.uint64(by)), honest.degrees_N, honest.masks_Z, honest.short_S
+        ).to_bytes()
 
     return change
 
@@ -399,7 +401,8 @@ def test_messages_out_of_turn_or_of_the_wrong_shape_are_refused() -> None:
     assert says(Kind.DEAL, deal.to_bytes()) == "bad-message"  # no list of boxes behind it
     run.deal()
     run.to(Phase.AGREEMENTS, {LIAR: Phase.AGREEMENTS})
-    assert says(Kind.AGREE, bytes(32)) == "bad-list"
+    assert says(Kind.AGREE, Deal(bytes(32), {}).to_bytes(), []) == "bad-list"
+    assert says(Kind.AGREE, deal.to_bytes(), short) == "bad-list"
     assert run.collection.receive(run.sites[OTHER].sent[-1]) is None  # once more is no harm
     assert run.collection.receive(bytes(3_000_000)) is not None
 

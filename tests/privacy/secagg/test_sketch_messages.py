@@ -15,6 +15,7 @@ from foedus.privacy.secagg.sharing_messages import (
     Products,
     Selection,
     SumAnswer,
+    digests_of,
     max_session_message_bytes,
     split_boxes,
     with_boxes,
@@ -63,21 +64,24 @@ def test_a_deal_is_read_with_its_boxes_and_nothing_else(
     cut = data.draw(st.integers(0, len(written) - 1))
     refuses(lambda: split_boxes(written[:cut]))
     refuses(lambda: split_boxes(written + b"\0"))
-    other = signed(Kind.AGREE, b"i" * 16, b"")
+    other = signed(Kind.CONFIRM, b"i" * 16, b"")
     assert split_boxes(other.to_bytes()) == (other, ())
     refuses(lambda: split_boxes(with_boxes(other, ())))
 
 
-@given(BOXES, st.lists(IDS, max_size=3, unique=True))
-def test_boxes_are_read_as_they_are_written(boxes: tuple[Box, ...], senders: list[bytes]) -> None:
+@given(BOXES, BOXES, st.lists(IDS, max_size=3, unique=True))
+def test_boxes_are_read_as_they_are_written(
+    boxes: tuple[Box, ...], proofs: tuple[Box, ...], senders: list[bytes]
+) -> None:
     agreements = tuple(signed(Kind.AGREE, sender, bytes(32)) for sender in sorted(senders))
-    written = Boxes(agreements, boxes).to_bytes()
-    assert Boxes.from_bytes(written, SID) == Boxes(agreements, boxes)
-    refuses(lambda: Boxes.from_bytes(written[:-1], SID))
+    written = Boxes(agreements, boxes, proofs).to_bytes()
+    assert Boxes.from_bytes(written, Kind.AGREE, SID) == Boxes(agreements, boxes, proofs)
+    refuses(lambda: Boxes.from_bytes(written[:-1], Kind.AGREE, SID))
     if agreements:
-        refuses(lambda: Boxes.from_bytes(written, b"t" * 32), "bad-list")
+        refuses(lambda: Boxes.from_bytes(written, Kind.AGREE, b"t" * 32), "bad-list")
+        refuses(lambda: Boxes.from_bytes(written, Kind.CONFIRM, SID), "bad-list")
     if len(boxes) > 1:
-        refuses(lambda: Boxes.from_bytes(Boxes(agreements, boxes[::-1]).to_bytes(), SID), "bad-list")
+        refuses(lambda: Boxes.from_bytes(Boxes(agreements, boxes[::-1]).to_bytes(), Kind.AGREE, SID), "bad-list")
 
 
 @given(st.dictionaries(IDS, st.integers(0, 2**32 - 1), max_size=5))
@@ -93,16 +97,16 @@ def test_a_site_that_is_selected_twice_or_out_of_order_is_refused() -> None:
     refuses(lambda: Selection.from_bytes(b"\0\0\0\2" + 2 * twice[4:]), "bad-list")
 
 
-@given(st.integers(1, 4), st.integers(0, 3), st.data())
-def test_products_are_read_as_they_are_written(n: int, z: int, data: st.DataObject) -> None:
-    parts = [data.draw(elements(count)) for count in (pair_count(n), n, z)]
+@given(st.integers(1, 4), st.integers(0, 3), st.integers(0, 4), st.data())
+def test_products_are_read_as_they_are_written(n: int, z: int, proofs: int, data: st.DataObject) -> None:
+    parts = [data.draw(elements(count)) for count in (pair_count(n), n, z, proofs)]
     written = Products(*parts).to_bytes()
-    found = Products.from_bytes(written, n, z)
-    for part, read in zip(parts, (found.products_A, found.degrees_N, found.masks_Z), strict=True):
+    found = Products.from_bytes(written, n, z, proofs)
+    for part, read in zip(parts, (found.products_A, found.degrees_N, found.masks_Z, found.short_S), strict=True):
         assert np.array_equal(part, read)
-    refuses(lambda: Products.from_bytes(written, n + 1, z))
-    refuses(lambda: Products.from_bytes(written + b"\0", n, z))
-    refuses(lambda: Products.from_bytes(P.to_bytes(8, "little") + written[8:], n, z))
+    refuses(lambda: Products.from_bytes(written, n + 1, z, proofs))
+    refuses(lambda: Products.from_bytes(written + b"\0", n, z, proofs))
+    refuses(lambda: Products.from_bytes(P.to_bytes(8, "little") + written[8:], n, z, proofs))
 
 
 @given(st.lists(st.binary(min_size=33, max_size=33), max_size=3), st.data())
@@ -118,22 +122,25 @@ def test_answers_of_sums_are_read_as_they_are_written(shares: list[bytes], data:
     refuses(lambda: SumAnswer.from_bytes(b"", 5))
 
 
+@pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("n", [5, 10, 64])
-def test_the_longest_messages_are_within_the_bound_and_no_session_of_sums_has_it(n: int) -> None:
+def test_the_longest_messages_are_within_the_bound_and_no_session_of_sums_has_it(n: int, strict: bool) -> None:
     made = federation(n)
-    described = sketched(made)
+    described = sketched(made, strict=strict)
     bound = max_session_message_bytes(described)
-    box = bytes(8 * (ROWS + 1 + pair_count(n) + 1) + 16)
-    boxes = [Box(other, box) for other in made.ids[1:]]
-    deal = signed(Kind.DEAL, made.ids[0], Deal(SID, {one.other: one.digest for one in boxes}).to_bytes())
+    box = bytes(8 * (ROWS + 1 + strict + pair_count(n) + 1) + 16)
+    proof = bytes(8 * 128 * 23 + 16) if strict else b""
+    boxes, proofs = ([Box(other, sealed) for other in made.ids[1:]] for sealed in (box, proof))
+    deal = signed(Kind.DEAL, made.ids[0], Deal(SID, digests_of(boxes)).to_bytes())
     deals = [signed(Kind.DEAL, site, deal.body) for site in made.ids]
-    agreements = tuple(signed(Kind.AGREE, site, SID) for site in made.ids)
+    agreements = tuple(signed(Kind.CONFIRM, site, SID) for site in made.ids)
     longest = [
         with_boxes(deal, boxes),
+        with_boxes(signed(Kind.AGREE, made.ids[0], deal.body), proofs),
         frame(Kind.DEALS, SID, signed_list(deals)),
-        frame(Kind.BOXES, SID, Boxes(agreements, tuple(boxes)).to_bytes()),
-        signed(Kind.PRODUCTS, made.ids[0], bytes(8 * (pair_count(n) + 2 * n))).to_bytes(),
+        frame(Kind.BOXES, SID, Boxes(agreements, tuple(boxes), tuple(proofs) if strict else ()).to_bytes()),
+        signed(Kind.PRODUCTS, made.ids[0], bytes(8 * (pair_count(n) + 3 * n))).to_bytes(),
     ]
     assert max(len(message) for message in longest) <= bound
-    assert bound < 3_000_000
+    assert bound < 4_000_000
     assert max_session_message_bytes(session(made)) == max_message_bytes(n)

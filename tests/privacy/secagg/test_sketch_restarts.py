@@ -15,21 +15,24 @@ from foedus.privacy.secagg.sketch_opening import add_up_selected, open_selected
 from foedus.privacy.secagg.state import ERASED, Stage
 from foedus.privacy.secagg.stored import restored, stored
 from secure_sums import federation, local
-from sketched_sums import PHASES, SECRET, SketchServer, sketch, sketch_server, sketched
+from sketched_sums import PHASES, PROVED_PHASES, SECRET, SketchServer, sketch, sketch_server, sketched
 
 TEN = federation(10)
 BECAUSE = Refusal(AbortCode.POLICY, "because", (b"a" * 16,))
 
 
-def at(phase: Phase) -> SketchServer:
-    run = sketch_server(TEN, sketched(TEN))
+EVERY_PHASE = [(phase, False) for phase in PHASES] + [(phase, True) for phase in PROVED_PHASES[3:]]
+
+
+def at(phase: Phase, *, strict: bool = False) -> SketchServer:
+    run = sketch_server(TEN, sketched(TEN, strict=strict))
     run.to(phase)
     return run
 
 
-@pytest.mark.parametrize("phase", PHASES)
-def test_a_state_is_read_as_it_was_stored_and_ends_without_a_secret(phase: Phase) -> None:
-    for site in at(phase).sites.values():
+@pytest.mark.parametrize(("phase", "strict"), EVERY_PHASE)
+def test_a_state_is_read_as_it_was_stored_and_ends_without_a_secret(phase: Phase, strict: bool) -> None:
+    for site in at(phase, strict=strict).sites.values():
         state = site.state
         assert restored(stored(state)) == state
         ended = restored(stored(state.ended(BECAUSE)))
@@ -38,13 +41,14 @@ def test_a_state_is_read_as_it_was_stored_and_ends_without_a_secret(phase: Phase
         assert not any((ended.held, ended.seal_key, ended.mask_key, ended.seed, ended.rounding))
 
 
-def test_every_message_repeated_gets_the_very_same_bytes() -> None:
+@pytest.mark.parametrize("strict", [False, True])
+def test_every_message_repeated_gets_the_very_same_bytes(strict: bool) -> None:
     """Killed after the state was stored and before the answer left, or before the server had it."""
-    run = sketch_server(TEN, sketched(TEN))
+    run = sketch_server(TEN, sketched(TEN, strict=strict))
     run.offer()
     site = run.sites[TEN.ids[0]]
     seen: list[tuple[bytes, bytes | None]] = [(run.collection.offer(), site.sent[-1])]
-    for phase in PHASES[1:]:
+    for phase in (PROVED_PHASES if strict else PHASES)[1:]:
         before = len(site.sent)
         if phase is Phase.MASKED:
             run.send()
@@ -114,16 +118,18 @@ def test_a_site_keeps_no_longer_than_it_needs() -> None:
     assert not revealed.held
 
 
-@pytest.mark.parametrize("killed_in", PHASES)
-def test_a_server_that_stored_messages_and_closes_goes_on_with_the_same_bytes(killed_in: Phase) -> None:
-    run = sketch_server(TEN, sketched(TEN))
-    run.to(Phase.AGREEMENTS) if killed_in in PHASES[5:] else run.to(killed_in)
+@pytest.mark.parametrize(("killed_in", "strict"), EVERY_PHASE)
+def test_a_server_that_stored_messages_and_closes_goes_on_with_the_same_bytes(killed_in: Phase, strict: bool) -> None:
+    run = sketch_server(TEN, sketched(TEN, strict=strict))
+    phases = PROVED_PHASES if strict else PHASES
+    last = phases[phases.index(Phase.PRODUCTS) - 1]
+    run.to(last if killed_in in PHASES[5:] else killed_in)
     if killed_in in PHASES[5:]:  # with a liar, so that what is decided at random shows
         run.send_changed({TEN.ids[2]: lambda body: b"\1" + body[1:]})
         run.to(killed_in)
     again = SketchCollection(run.described, TEN.roster, SECRET, run.collection.choose)
     assert again.offer() == run.collection.offer()
-    for phase in PHASES[: PHASES.index(killed_in) + 1]:
+    for phase in phases[: phases.index(killed_in) + 1]:
         for site in reversed(run.sites.values()):
             for message in site.sent:
                 if message[0] == phase:

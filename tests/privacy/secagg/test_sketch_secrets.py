@@ -113,6 +113,6 @@ def test_what_holders_answer_are_masked_products(seen: tuple[SketchServer, set[b
     for site in run.sites.values():
         for message in site.sent:
             if message[0] == Kind.PRODUCTS:
-                answer = Products.from_bytes(Signed.from_bytes(message).body, len(run.collection.deals), num_masking)
+                answer = Products.from_bytes(Signed.from_bytes(message).body, len(run.collection.deals), num_masking, 0)
                 assert np.unique(answer.products_A).size == answer.products_A.size
                 assert (answer.products_A > 1 << 50).mean() > 0.9  # sketches' products are below 2^38

@@ -38,7 +38,7 @@ def world(sketches_NL: np.ndarray, mask_dealers: tuple[bytes, ...]) -> np.ndarra
 
 def transcript(dealing: Dealing, boxes: dict[bytes, Elements]) -> Elements:
     """The answers, what the colluder holds, and an attempt at a holder's bare share of a product."""
-    answers = [products(dealing, held(boxes, place), b"c" * 32) for place in range(5)]
+    answers = [products(dealing, held(boxes, place), {}, b"a" * 32, b"c" * 32) for place in range(5)]
     summed = [
         sums(dealing, {dealer: shares_of(dealing, box_B) for dealer, box_B in held(boxes, place).items()}, WEIGHTS)
         for place in range(5)
@@ -110,7 +110,7 @@ def test_with_the_colluders_masks_alone_they_do_not() -> None:
 def test_answers_lie_on_polynomials_of_their_degree_and_no_lower(degree: int) -> None:
     dealing = Dealing(MEMBERS, PACKING, LENGTH, DEALERS[:2])
     boxes = {dealer: dealt(dealing, dealer, WORLDS[0][0], os.urandom) for dealer in DEALERS}
-    answers = [products(dealing, held(boxes, place), b"c" * 32) for place in range(5)]
+    answers = [products(dealing, held(boxes, place), {}, b"a" * 32, b"c" * 32) for place in range(5)]
     values_HA = np.array([one.degrees_N if degree == 1 else one.products_A for one in answers])
     points = dealing.packing.holder_points()
     for used, fits in ((degree, False), (degree + 1, True)):

@@ -13,6 +13,7 @@ from foedus.privacy.secagg.messages import Which, frame, signed_list
 from foedus.privacy.secagg.sharing_messages import (
     Box,
     Boxes,
+    Deal,
     Selection,
     SumAnswer,
     agreement_on,
@@ -107,7 +108,7 @@ def test_the_server_itself_refuses_what_the_sites_would() -> None:
 def test_two_selections_shown_to_two_halves_are_opened_by_neither() -> None:
     run = at(Phase.PRODUCTS)
     selections = (Selection(dict.fromkeys(TEN.ids[:8], 1)), Selection(dict.fromkeys(TEN.ids[:7], 1)))
-    agreement = run.sites[HONEST[0]].state.sharing.agreement  # type: ignore[union-attr]
+    agreement = run.sites[HONEST[0]].state.sharing.challenge  # type: ignore[union-attr]
     halves = (HONEST[:4], HONEST[4:])
     for selection, half in zip(selections, halves, strict=True):
         view = view_of_selection(run.described.sid, agreement, selection)
@@ -164,9 +165,10 @@ def shown_two_lists(run: SketchServer) -> list[bytes | None]:
         agreement = agreement_on(run.described.sid, run.collection.view, deals)
         for site in half:
             assert run.sites[site].receive(deals_message(run, dealers)) is not None
-        agreements = [Signed.from_bytes(run.sites[site].sent[-1]) for site in half]
+        agreements = [split_boxes(run.sites[site].sent[-1])[0] for site in half]
         agreements = sorted(
-            [*agreements, *signed_by(run, Kind.AGREE, COLLUDERS, agreement)], key=lambda one: one.sender
+            [*agreements, *signed_by(run, Kind.AGREE, COLLUDERS, Deal(agreement, {}).to_bytes())],
+            key=lambda one: one.sender,
         )
         for site in half:
             boxes = tuple(box_for(run, dealer, site) for dealer in dealers if dealer != site)
@@ -220,7 +222,7 @@ def test_a_box_that_is_not_the_one_dealt_is_refused(what: str) -> None:
     """A mask that does not reach its holder would be missing in its answer, and the products bare."""
     run = at(Phase.AGREEMENTS)
     honest = run.collection.close()[HONEST[0]]
-    received = Boxes.from_bytes(honest[33:], run.described.sid)
+    received = Boxes.from_bytes(honest[33:], Kind.AGREE, run.described.sid)
     boxes = list(received.boxes)
     match what:
         case "spoilt":

@@ -16,7 +16,7 @@ from foedus.privacy.secagg.prg import Ring
 from foedus.privacy.secagg.signing import Kind
 from foedus.privacy.secagg.sketch_terms import MAX_BOUND, bound_of
 from secure_sums import federation, local
-from sketched_sums import PHASES, POLICY, SketchServer, benign, sketch_server, sketched
+from sketched_sums import PHASES, POLICY, PROVED_PHASES, SketchServer, benign, sketch_server, sketched
 
 TEN = federation(10)
 Rows = np.ndarray
@@ -26,8 +26,9 @@ def whole(run: SketchServer, sites: tuple[bytes, ...]) -> Rows:
     return np.array([run.plain[site].view("<i4") for site in sites]).astype(np.int64)
 
 
-def test_the_sum_of_the_selected_is_exact_and_everybody_is_judged() -> None:
-    run = sketch_server(TEN, sketched(TEN))
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_sum_of_the_selected_is_exact_and_everybody_is_judged(strict: bool) -> None:
+    run = sketch_server(TEN, sketched(TEN, strict=strict))
     run.run()
     found = run.require_exact()
     assert found.liars == ()
@@ -40,16 +41,20 @@ def test_the_sum_of_the_selected_is_exact_and_everybody_is_judged() -> None:
     assert run.collection.revealing
 
 
-@pytest.mark.parametrize("phase", PHASES)
-def test_a_site_that_leaves_before_any_message_does_not_spoil_the_sum(phase: Phase) -> None:
-    run = sketch_server(TEN, sketched(TEN))
+EVERY_PHASE = [(phase, False) for phase in PHASES] + [(phase, True) for phase in PROVED_PHASES[3:]]
+
+
+@pytest.mark.parametrize(("phase", "strict"), EVERY_PHASE)
+def test_a_site_that_leaves_before_any_message_does_not_spoil_the_sum(phase: Phase, strict: bool) -> None:
+    run = sketch_server(TEN, sketched(TEN, strict=strict))
     gone = TEN.ids[3]
     run.run({gone: phase})
     found = run.require_exact()
     assert (gone in run.collection.survivors) == (phase not in PHASES[:3])
     assert run.collection.judged is not None
-    assert (gone in run.collection.judged.sites) == (phase not in PHASES[:4])
-    if phase in PHASES[:4]:
+    dealt = PHASES[: 5 if strict else 4]  # who has not proved its sketch short has dealt none
+    assert (gone in run.collection.judged.sites) == (phase not in dealt)
+    if phase in dealt:
         assert gone not in found.survivors
 
 
@@ -58,9 +63,9 @@ def finish(run: SketchServer, leaves: dict[bytes, Phase]) -> SecureSum:
     return run.result()
 
 
-@pytest.mark.parametrize("phase", PHASES)
-def test_more_leaving_than_may_ends_the_session_before_anything_is_opened(phase: Phase) -> None:
-    run = sketch_server(TEN, sketched(TEN))
+@pytest.mark.parametrize(("phase", "strict"), EVERY_PHASE)
+def test_more_leaving_than_may_ends_the_session_before_anything_is_opened(phase: Phase, strict: bool) -> None:
+    run = sketch_server(TEN, sketched(TEN, strict=strict))
     with pytest.raises(SecureSumFailed) as caught:
         finish(run, dict.fromkeys(TEN.ids[3:9], phase))
     assert caught.value.reason == "too-few"
@@ -150,7 +155,6 @@ def test_an_update_longer_than_allowed_is_told_by_its_sketch_and_left_out() -> N
         ({"packing": 2}, "the packing K is 2, expected 1"),
         ({"packing": 0}, "the packing K is 0, expected 1"),
         ({"weighted": True, "scale": 1.0}, "not weighted"),
-        ({"strict": True}, "no proof yet"),
         ({"ring": Ring.W64}, "words of 64 bits, expected 32"),
         ({"degree": 8}, "8 neighbours, expected all"),
         ({"scale": 2.0**15}, "expected at most 1048576: lower the scale"),
