@@ -74,3 +74,9 @@ def proxy(trial):
 def proxies():
     """The module with ``Proxy``, for tests that make their own."""
     return lines
+
+
+@pytest.fixture(scope="session")
+def secure():
+    """The module with what masked runs of real processes need."""
+    return _load("secure_sites")
