@@ -27,7 +27,8 @@ from .home import SiteHome
 from .loading import InstalledTask
 from .local_state import keep_local_buffers, with_local_buffers
 from .outbound import update_blocks
-from .outbox import Outbox, Parcel, Trained
+from .outbox import Outbox, Trained
+from .parcel import Parcel
 from .policy import Policy, WorkRequest, check
 from .sums import Sums, Update, local_of, read_update, weight_of
 from .task import LocalResult, TrainingJob, job_seed
@@ -297,7 +298,7 @@ class Desk:
             called_off.cancel()
         if step.reply is None or step.words is None:
             raise Interrupted  # the refusal has been said, or the server has it
-        return await asyncio.to_thread(self._outbox.masked, parcel, step.words.data.cast("B"), step.reply)
+        return parcel.masked(step.words.data.cast("B"), step.reply)
 
     async def _evaluate(self, job: Job) -> None:
         task = self._permitted(job.assignment)

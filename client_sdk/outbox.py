@@ -23,9 +23,9 @@ from pathlib import Path
 from ..clock import Clock
 from ..errors import ProtocolError, StaleRound
 from ..files import lock_folder, private_folder, replacing, sha256_file, storing, sync_folder
-from ..privacy.secagg.signing import Signed
 from ..protos.messages import Receipt, UploadHeader
 from .outbox_rows import database_errors, open_table, transaction
+from .parcel import Parcel
 
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -38,16 +38,6 @@ class Trained:
     num_examples: int
     num_steps: int
     metrics: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """An update that is ready to be sent, or was sent: then ``receipt`` is the server's decision."""
-
-    header: UploadHeader
-    path: Path
-    seed: int
-    receipt: Receipt | None = None
 
 
 @dataclass(slots=True)
@@ -194,34 +184,6 @@ class Outbox:
             db.execute("UPDATE work SET state = 'released' WHERE run = ? AND round = ?", (run, round))
         with storing(f"removing the update for round {round} of run {run}"):
             self._path(run, round).unlink(missing_ok=True)
-            self._path(run, round).with_suffix(".masked").unlink(missing_ok=True)
-
-    def masked(self, parcel: Parcel, words: memoryview, message: bytes) -> Parcel:
-        """The same update as it leaves under masks, which can be made again for as long as it is to be sent.
-
-        Args:
-            parcel: the update.
-            words: the masked update.
-            message: what the site has signed about them: their SHA-256.
-
-        Raises:
-            DiskFull, StoreError: they could not be written.
-        """
-        header = UploadHeader(
-            run=parcel.header.run,
-            round=parcel.header.round,
-            model_sha256=parcel.header.model_sha256,
-            layout_sha256=parcel.header.layout_sha256,
-            num_bytes=words.nbytes,
-            sha256=Signed.from_bytes(message).body.hex(),
-            num_examples=0,
-            num_steps=0,
-            masked=message,
-        )
-        path = parcel.path.with_suffix(".masked")
-        with replacing(path, mode=0o600, durable=False) as file:
-            file.write(words)
-        return Parcel(header, path, parcel.seed)
 
     def kept(self, run: str, through: int) -> list[int]:
         """The rounds of a run, up to and including ``through``, that are not released."""
@@ -254,7 +216,7 @@ class Outbox:
         with storing(f"clearing {self._folder}"):
             for path in self._folder.iterdir():
                 orphan = path.name.endswith(".update") and path.name not in kept
-                if orphan or path.name.endswith((".tmp", ".masked")):
+                if orphan or path.name.endswith(".tmp"):
                     path.unlink()
             sync_folder(self._folder)
 

@@ -16,7 +16,7 @@ from ..protos.pace import Pace
 from ..protos.v1 import transfer_pb2
 from ..protos.wire import receipt_from_pb, upload_header_to_pb
 from .calls import calling
-from .outbox import Parcel
+from .parcel import Parcel
 
 MODELS_KEPT = 3
 DOWNLOAD = "/foedus.v1.Transfer/Download"
@@ -83,12 +83,10 @@ async def upload(connect: Connect, parcel: Parcel, moved: Moved) -> Receipt:
         yield header
         offset, pace = await resume, Pace()
         try:
-            with parcel.path.open("rb") as file:
-                file.seek(offset)
-                while data := file.read(pace.next_bytes()):
-                    yield encode_upload_chunk(offset, data)
-                    offset += len(data)
-                    moved(len(data))
+            for data in parcel.pieces(offset, pace.next_bytes):
+                yield encode_upload_chunk(offset, data)
+                offset += len(data)
+                moved(len(data))
         except OSError as error:
             # gRPC would only break the call off, which looks like a lost connection.
             unreadable = error

@@ -29,7 +29,7 @@ def encode_chunk(offset: int, data: bytes) -> bytes:
     return b"".join((_chunk_head(offset, len(data)), data))
 
 
-def encode_upload_chunk(offset: int, data: bytes) -> bytes:
+def encode_upload_chunk(offset: int, data: bytes | memoryview) -> bytes:
     """An ``UploadMessage`` that holds a chunk."""
     head = _chunk_head(offset, len(data))
     return b"".join((bytes([_CHUNK_TAG]), _varint(len(head) + len(data)), head, data))
