@@ -108,7 +108,7 @@ def doctor(home: Path, as_json: bool) -> None:
 
 
 @site.command()
-@click.argument("task")
+@click.argument("task", required=False)
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path("preview"))
 @click.option(
     "--model", type=click.Path(path_type=Path, dir_okay=False), help="Start from this model, not a fresh one."
@@ -116,10 +116,24 @@ def doctor(home: Path, as_json: bool) -> None:
 @click.option(
     "--plan", type=click.Path(path_type=Path, dir_okay=False), help="Train as this plan says; default: 1 step."
 )
+@click.option("--query", type=click.Path(path_type=Path, dir_okay=False), help="Count for this query, without a TASK.")
 @home_option
 @json_option
-def preview(task: str, folder: Path, model: Path | None, plan: Path | None, home: Path, as_json: bool) -> None:
-    """Train TASK here and write exactly what would leave the site to FOLDER, sending nothing."""
+def preview(
+    task: str | None, folder: Path, model: Path | None, plan: Path | None, query: Path | None, home: Path, as_json: bool
+) -> None:
+    """Train TASK here and write exactly what would leave the site to FOLDER, sending nothing.
+
+    With --query, count this site's records instead: foedus site preview --query ages.toml [FOLDER].
+    """
+    if query is not None:
+        from .query_preview import preview_query
+
+        data = preview_query(home, query, Path(task) if task else folder)
+        emit(data, json.dumps(data, indent=2), as_json=as_json)
+        return
+    if task is None:
+        raise click.UsageError("name a TASK, or a --query")
     from .preview import preview as write_preview
 
     data = write_preview(home, task, folder, model=model, plan=plan)

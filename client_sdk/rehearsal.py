@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ from ..privacy.secagg.site import receive
 from ..privacy.secagg.state import SiteState, Step
 from ..privacy.secagg.thresholds import share_threshold
 
+FEDERATION = "preview"
 HOLDS = {
     "keys": "two public keys of this session, and a commitment to this site's own mask",
     "shares": "shares of this site's two secrets, sealed for each other site; the server cannot read them",
@@ -57,11 +59,37 @@ def rehearse(update_D: npt.NDArray[np.float32], weight: int | None, plan: Plan, 
         InvalidUpdate: the update cannot be used.
     """
     num_sites = max(policy.min_sites, policy.min_survivors, plan.secure.min_sites)
+
+    def describe(roster: Roster) -> SessionDescriptor:
+        return _descriptor(len(update_D), weight is not None, plan, policy, roster)
+
+    return play(update_D, weight, policy, num_sites, describe)
+
+
+def play(
+    update_D: npt.NDArray[np.float32] | npt.NDArray[np.int64],
+    weight: int | None,
+    policy: SumPolicy,
+    num_sites: int,
+    describe: Callable[[Roster], SessionDescriptor],
+) -> Rehearsal:
+    """Take part in a sum with so many sites, the others of which send nothing.
+
+    Args:
+        update_D: this site's update, or its counters.
+        weight: in the sum; None where it is not weighted.
+        policy: of every site.
+        num_sites: this one included.
+        describe: the session among the sites of a roster.
+
+    Raises:
+        PolicyRefused, InvalidUpdate: as ``rehearse``.
+    """
     operator, keys = Ed25519PrivateKey.generate(), [Ed25519PrivateKey.generate() for _ in range(num_sites)]
-    roster = signed_roster(operator, plan.name, 1, tuple(key.public_key().public_bytes_raw() for key in keys))
-    people = [Member(key, plan.name, operator.public_key().public_bytes_raw(), policy) for key in keys]
+    roster = signed_roster(operator, FEDERATION, 1, tuple(key.public_key().public_bytes_raw() for key in keys))
+    people = [Member(key, FEDERATION, operator.public_key().public_bytes_raw(), policy) for key in keys]
     members = {member.site: member for member in people}
-    descriptor = _descriptor(len(update_D), weight is not None, plan, policy, roster)
+    descriptor = describe(roster)
     collection, me = SumCollection(descriptor, roster), people[0].site
     local = Local(
         num_coordinates=len(update_D),
@@ -118,7 +146,7 @@ def _descriptor(
     scale = plan.secure.scale or finest_scale(num_sites, plan.secure.clip_norm, weighted=weighted)
     return SessionDescriptor(
         suite=Suite.AES_256_CTR,
-        federation=plan.name,
+        federation=roster.federation,
         run="preview",
         round=1,
         attempt=1,

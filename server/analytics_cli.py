@@ -95,7 +95,7 @@ def _terms(answer: dict[str, Any]) -> str:
     if answer["epsilon"] is None:
         return f"from {answer['num_sites']} sites, without noise; the true value lies between FROM and TO"
     cost = f"ε = {answer['epsilon']:.4g} at δ = {answer['delta']:g} for each person"
-    return f"from {answer['num_sites']} sites, with noise: {cost}; the true value lies between FROM and TO to about 95 %"
+    return f"from {answer['num_sites']} sites, with noise: {cost}; within FROM and TO to about 95 %"
 
 
 def _shown(value: float | None) -> str:
