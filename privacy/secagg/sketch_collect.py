@@ -59,11 +59,16 @@ class SketchCollection:
 
     When the last phase is over, ``sketch_opening.open_selected`` and ``add_up_selected`` give the sum.
 
-    Args:
+    Attributes:
         descriptor: the session.
         roster: who is who.
         secret: 32 bytes of the operating system's randomness, drawn once for the session and stored with it.
         choose: the rule.
+        masks: the secure sum around it.
+        survivors: whose masked updates have arrived, once that is settled; ``view`` is their view.
+        deals, products, sums: what the sites have sent.
+        judged: what the rule was shown, and who was refused why; once the products are there.
+        selected: whose updates are in the sum.
 
     Raises:
         ConfigError: a participant is not in the roster.
@@ -155,10 +160,8 @@ class SketchCollection:
                 if body != self._challenge:
                     raise abort(AbortCode.BAD_LIST, "the site has confirmed other proofs", [sender])
             case Kind.PRODUCTS:
-                masking, num_proofs = set(self.dealing.mask_dealers) & set(self.deals), len(self.deals)
-                self.products[sender] = Products.from_bytes(
-                    body, len(self.deals), len(masking), num_proofs if self.descriptor.strict else 0
-                )
+                n, masking = len(self.deals), set(self.dealing.mask_dealers) & set(self.deals)
+                self.products[sender] = Products.from_bytes(body, n, len(masking), n * self.descriptor.strict)
             case _:
                 answer = SumAnswer.from_bytes(body, self.dealing.length)
                 self.masks.unmask[sender] = self.masks.checked(sender, answer.unmask)
@@ -230,18 +233,12 @@ class SketchCollection:
         session = self.descriptor
         agreed = self._inbox.sent(Kind.CONFIRM if session.strict else Kind.AGREE)
         require_enough(len(agreed), session.needed_acks, "sites have agreed to the deals")
-        return {
-            holder: frame(
-                Kind.BOXES,
-                session.sid,
-                Boxes(
-                    tuple(agreed.values()),
-                    self._boxes_for(holder, Kind.DEAL),
-                    self._boxes_for(holder, Kind.AGREE) if session.strict else (),
-                ).to_bytes(),
-            )
-            for holder in agreed
-        }
+        messages = {}
+        for holder in agreed:
+            proofs = self._boxes_for(holder, Kind.AGREE) if session.strict else ()
+            boxes = Boxes(tuple(agreed.values()), self._boxes_for(holder, Kind.DEAL), proofs)
+            messages[holder] = frame(Kind.BOXES, session.sid, boxes.to_bytes())
+        return messages
 
     def _boxes_for(self, holder: bytes, kind: Kind) -> tuple[Box, ...]:
         return tuple(

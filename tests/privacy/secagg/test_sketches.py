@@ -15,6 +15,8 @@ from foedus.privacy.secagg.policy import SumPolicy
 from foedus.privacy.secagg.prg import Ring
 from foedus.privacy.secagg.signing import Kind
 from foedus.privacy.secagg.sketch_terms import MAX_BOUND, bound_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from secure_sums import federation, local
 from sketched_sums import PHASES, POLICY, PROVED_PHASES, SketchServer, benign, sketch_server, sketched
 
@@ -81,6 +83,46 @@ def test_drop_outs_are_those_of_all_phases_together() -> None:
     run.run(leaves | {made.ids[9]: Phase.PRODUCTS, made.ids[11]: Phase.SUMS})
     found = run.require_exact()
     assert len(found.survivors) >= described.needed_survivors
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.dictionaries(st.integers(0, 9), st.sampled_from(PHASES[1:]), max_size=2),
+    st.sets(st.integers(0, 9), max_size=3),
+    st.booleans(),
+)
+def test_whoever_leaves_or_lies_the_sum_is_exact_or_there_is_none(
+    leaves: dict[int, Phase], liars: set[int], strict: bool
+) -> None:
+    run = sketch_server(TEN, sketched(TEN, strict=strict, num_coordinates=20))
+    gone = {TEN.ids[place]: phase for place, phase in leaves.items()}
+    answering = PROVED_PHASES if strict else PHASES
+    before, absent = answering[answering.index(Phase.PRODUCTS) - 1], {Phase.ACKS, Phase.SUMS}
+    try:
+        run.to(before, gone)
+        held_back = {site for site, phase in gone.items() if phase not in absent}
+        lies = {TEN.ids[place]: lying(place) for place in liars}
+        run.send_changed(lies | dict.fromkeys(held_back, lambda _: b""))
+        run.to(Phase.SUMS, gone)
+        found = run.require_exact()
+    except SecureSumFailed as error:
+        few = error.reason == "too-few" and len(gone) > run.described.dropouts
+        many = error.reason == "undecodable" and len(liars) > run.described.wrong_holders
+        assert few or many  # noqa: PT017 (that it fails for no other reason is the test)
+        return
+    judged = run.collection.judged
+    assert judged is not None
+    said = {TEN.ids[place] for place in liars} & set(run.collection.products)
+    assert not said & set(found.survivors)
+    assert said & set(run.collection.deals) <= set(judged.refused)
+    assert len(judged.refused) <= len(said)  # nobody honest is left out with them
+
+
+def lying(place: int) -> Callable[[bytes], bytes]:
+    def change(body: bytes) -> bytes:
+        return (int.from_bytes(body[:8], "little") ^ (1 << place)).to_bytes(8, "little") + bytes(8) + body[16:]
+
+    return change
 
 
 def scaled(rows_ND: Rows, f: int) -> Rows:
