@@ -1,4 +1,4 @@
-"""A server that lies about a secure sum, against real sites: they leave, say why, and no update goes out under masks."""
+"""A server that lies about a secure sum, against real sites: they leave, say why, and send no update under masks."""
 
 from __future__ import annotations
 
