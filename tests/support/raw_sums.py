@@ -45,6 +45,8 @@ class RawMember:
     def _answered(self, kind: Kind, body: bytes) -> bytes | None:
         if kind is not Kind.OFFER:
             return self.site.receive(body)
+        if self.site.stored and self.site.state.descriptor.run != self.order.work.run:
+            self.site.stored = None  # one session is enough here
         local = Local(
             num_coordinates=self.layout.num_trainable,
             layout_digest=bytes.fromhex(self.order.layout_sha256),
