@@ -17,7 +17,7 @@ from .prg import Keystream, Ring, Words, piece_buffer
 
 MAX_WEIGHT = 1024
 MAX_STEPS = 2**50  # scale · clip norm: above, a double no longer holds a coordinate and its fraction
-_BLOCK = 1 << 13  # coordinates at a time: three such blocks of 8 bytes each stay in a core's own cache
+_BLOCK = 1 << 13  # coordinates at a time: two such blocks of 8 bytes each stay in a core's own cache
 
 
 def largest_coordinate(scale: float, clip_norm: float) -> int:
@@ -86,8 +86,11 @@ def quantise(
     Raises:
         InvalidUpdate: the update is no float32 vector, holds a value that is not finite, or the weight is no whole
             number from 1 to 1024.
+        ValueError: a coordinate may not fit into a word; no session is that large.
     """
     _require(update_D, weight)
+    if largest_coordinate(scale, clip_norm) > ring.largest:
+        raise ValueError(f"{scale} steps per unit of norm {clip_norm} do not fit into words of {ring.value} bits")
     norm = _norm(update_D)
     if not math.isfinite(norm):
         raise InvalidUpdate("the update holds values that are not finite; nothing leaves this site")
@@ -146,10 +149,10 @@ def _round_all(
 ) -> float:
     """Write the rounded update into ``words_D``, one draw of the rounding; its norm, without the weight."""
     buffer, squared = piece_buffer(), 0.0
-    room_2B, whole_room_B = np.empty((2, _BLOCK)), np.empty(_BLOCK, np.int64)
+    room_2B, signed_D = np.empty((2, _BLOCK)), words_D.view(f"<i{words_D.itemsize}")
     for start in range(0, len(update_D), _BLOCK):
         part_B = update_D[start : start + _BLOCK]
-        (value_B, draw_B), whole_B = room_2B[:, : len(part_B)], whole_room_B[: len(part_B)]
+        value_B, draw_B = room_2B[:, : len(part_B)]
         stream.into(buffer, 4 * len(part_B))
         draw_B[:] = buffer[: 4 * len(part_B)].view("<u4")
         draw_B *= 2.0**-32
@@ -158,9 +161,7 @@ def _round_all(
         value_B += draw_B
         np.floor(value_B, out=value_B)
         squared += float(np.dot(value_B, value_B))
-        np.copyto(whole_B, value_B, casting="unsafe")
+        np.copyto(signed_D[start : start + len(part_B)], value_B, casting="unsafe")
         if weight != 1:
-            whole_B *= weight
-        # Modulo 2^w, as the ring counts.
-        np.copyto(words_D[start : start + len(whole_B)], whole_B, casting="unsafe")
+            words_D[start : start + len(part_B)] *= weight  # modulo 2^w, as the ring counts
     return math.sqrt(squared)
