@@ -14,7 +14,7 @@ from foedus import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/*.md"), *ROOT.glob("examples/**/*.md")]
-CALL = re.compile(r"(?:^|[\s(/])foedus ((?:server|site|roster|run|demo)\b[^\n`|&;)<>]*)")
+CALL = re.compile(r"(?:^|[\s(/])foedus ((?:server|site|roster|run|analytics|demo)\b[^\n`|&;)<>]*)")
 IN_COMPOSE = re.compile(r"compose .*run --rm (?:-T )?\S+ ((?:server|site|run)\b[^\n`|&;)<>]*)")
 
 
