@@ -20,6 +20,8 @@ from ..clock import Clock
 from ..errors import ConfigError
 from ..files import private_folder
 from ..logs import log_event
+from ..privacy.secagg.descriptor import SessionDescriptor
+from ..privacy.secagg.judging import Judged
 from ..protos.address import split_address
 from ..protos.channel import SERVER_OPTIONS
 from ..protos.v1 import (
@@ -51,6 +53,7 @@ from .records import Records
 from .registry import Registry
 from .rosters import Rosters
 from .runs import Runs, verify_inbox
+from .secure_choice import selected_by
 from .services.enrolment import EnrolmentService
 from .services.operations import OperationsService
 from .services.session import SessionService
@@ -127,17 +130,22 @@ async def serve(home: ServerHome, config: ServerConfig, clock: Clock) -> None:
 def _federation(home: ServerHome, config: ServerConfig, clock: Clock, store: Store) -> Federation:
     registry = Registry(store, clock)
     rosters = Rosters(store, clock, registry, config.federation)
+    records = Records(store, clock)
+
+    def choose(run: str, session: SessionDescriptor, judged: Judged) -> tuple[bytes, ...]:
+        return selected_by(records.run(run).plan, session, judged)
+
     return Federation(
         config=config,
         clock=clock,
-        records=Records(store, clock),
+        records=records,
         queries=QueryRecords(store, clock),
         registry=registry,
         rosters=rosters,
         blobs=Blobs(private_folder(home.blobs)),
         inbox=Inbox(private_folder(home.inbox)),
         sessions=Sessions(),
-        sums=Sums(SumRecords(store), rosters, registry),
+        sums=Sums(SumRecords(store), rosters, registry, choose),
         collector=Collector(clock),
         feed=Feed(clock),
         metrics=new_metrics(__version__),

@@ -27,6 +27,7 @@ from ..privacy.secagg.signing import Signed
 from ..protos.messages import Receipt, UploadHeader
 from .federation import Federation
 from .history import Participation, Round, RoundState, Run, Verdict
+from .sum_state import is_of
 from .update_file import scan
 
 DISK_RESERVE_BYTES = 64 << 20
@@ -208,7 +209,7 @@ class Intake:
             SecureSumFailed: what the site has signed is no message.
         """
         session = self._fed.sums.current(header.work)
-        if session.attempt != round.attempt or Signed.from_bytes(header.masked).sid != session.descriptor.sid:
+        if session.attempt != round.attempt or not is_of(session.state, Signed.from_bytes(header.masked).sid):
             raise StaleRound("the update was masked for another attempt at this round")
 
     def _expected_bytes(self, run: Run, header: UploadHeader, layout: Layout) -> int:

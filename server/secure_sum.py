@@ -1,46 +1,145 @@
-"""From a session whose shares have come to an update: the mean of those in the sum, as if one site had sent it.
+"""From a session whose shares have come to what a rule combines: one mean of those in the sum, or one of each group.
 
-Shape suffixes: D trainable values, C the columns of a block.
+Shape suffixes: D trainable values, N means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from ..aggregators.decision import Combination, WeightedSum
 from ..files import replacing, storing
 from ..layout import Layout
-from ..privacy.secagg.collect import SumCollection
-from ..privacy.secagg.opening import add_up, open_sum
+from ..plan import Plan
+from ..privacy.secagg.collect_groups import GroupCollection
+from ..privacy.secagg.opening import SecureSum, add_up, open_sum
+from ..privacy.secagg.opening_groups import add_up_groups, open_groups
 from ..privacy.secagg.prg import Words
+from ..privacy.secagg.sketch_collect import SketchCollection
+from ..privacy.secagg.sketch_opening import add_up_selected, open_selected
+from .aggregation import aggregator_for, trainable_rows
+from .history import Judgement
+from .judging import LARGEST_SCORE
+from .secure_choice import decision_of
+from .sum_state import SumState, masked_in
 from .update_file import UpdateFile
 
 BLOCK_VALUES = 1 << 18
 
 
-def mean_update(collection: SumCollection, row: Callable[[bytes], Path], layout: Layout, out: Path) -> UpdateFile:
-    """Add up the masked words, take the masks off and write the mean as an update of this layout.
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a session has come to.
+
+    Attributes:
+        means: the mean of each sum, as if one site had sent it.
+        combination: how they are combined.
+        judged: what became of each site that sent a masked update, by id; its round is filled in later.
+    """
+
+    means: tuple[UpdateFile, ...]
+    combination: Combination
+    judged: Mapping[bytes, Judgement]
+
+
+def require_openable(state: SumState) -> None:
+    """Raise SecureSumFailed unless the shares revealed take the masks off."""
+    match state:
+        case GroupCollection():
+            open_groups(state)
+        case SketchCollection():
+            open_selected(state)
+        case _:
+            open_sum(state)
+
+
+def open_means(
+    state: SumState, plan: Plan, round: int, row: Callable[[bytes], Path], layout: Layout, out: Callable[[str], Path]
+) -> Opened:
+    """Add up masked words, take the masks off, and let the plan's rule decide about what the server then sees.
 
     Args:
-        collection: over.
+        state: of a session whose last phase is over.
+        plan: the run's.
+        round: its round.
         row: where a site's masked words are, by its id.
         layout: of the model; buffers and counters, which no sum carries, are zeros.
-        out: where the update appears.
+        out: where a mean of a name appears.
 
     Raises:
-        SecureSumFailed: as ``open_sum``.
+        SecureSumFailed: shares are missing or wrong, or the sum is not of what was judged.
+        FoedusError: as the rule.
         StoreError: a file could not be read or written.
     """
-    descriptor = collection.descriptor
+    session = state.descriptor
 
     def words(site: bytes) -> Words:
         with storing(f"reading {row(site)}"):
-            return np.memmap(row(site), descriptor.ring.unsigned, "r", shape=(descriptor.num_words,))
+            return np.memmap(row(site), session.ring.unsigned, "r", shape=(session.num_words,))
 
-    opening = open_sum(collection)
-    total = add_up(descriptor, opening, ((site, words(site)) for site in opening.survivors))
+    alike = {site: Judgement(round, weight=None, score=None) for site in masked_in(state)}
+    match state:
+        case GroupCollection():
+            groups = {
+                place: (_written(total, layout, out(f"group-{place}")), total.survivors)
+                for place, total in add_up_groups(state, open_groups(state), words)
+            }
+            return _by_groups(plan, round, groups, alike)
+        case SketchCollection():
+            opening = open_selected(state)
+            total = add_up_selected(state, opening, ((site, words(site)) for site in opening.survivors))
+            judged = alike | _selection(state, plan, round)
+        case _:
+            opening = open_sum(state)
+            total = add_up(session, opening, ((site, words(site)) for site in opening.survivors))
+            judged = alike
+    return Opened((_written(total, layout, out("sum")),), WeightedSum(np.ones(1)), judged)
+
+
+def _by_groups(
+    plan: Plan,
+    round: int,
+    groups: Mapping[int, tuple[UpdateFile, tuple[bytes, ...]]],
+    alike: Mapping[bytes, Judgement],
+) -> Opened:
+    """The rule sees one mean a group. What it makes of one is not held against those in it: it may be one of them."""
+    means = tuple(mean for mean, _ in groups.values())
+    decision = aggregator_for(plan.aggregator).decide(trainable_rows(list(means)), np.ones(len(means)))
+    judged = dict(alike)
+    for index, (_, sites) in enumerate(groups.values()):
+        weight = None if decision.weights_N is None else float(decision.weights_N[index]) / len(sites)
+        if index not in decision.selected:
+            weight = 0.0
+        judged |= dict.fromkeys(sites, Judgement(round, weight, _score(decision.scores_N, index)))
+    return Opened(means, decision.combination, judged)
+
+
+def _selection(state: SketchCollection, plan: Plan, round: int) -> dict[bytes, Judgement]:
+    judged = state.judged
+    assert judged is not None  # noqa: S101  (there is no last phase without a selection)
+    decision = decision_of(plan, state.descriptor, judged)
+    found = {site: Judgement(round, 0.0, None, reason) for site, reason in judged.refused.items()}
+    for index, site in enumerate(judged.sites):
+        score = _score(decision.scores_N, index)
+        if index in decision.selected:
+            found[site] = Judgement(round, 1 / len(decision.selected), score)
+        else:
+            reason = decision.refused.get(index, f"{plan.aggregator.name} left it out")
+            found[site] = Judgement(round, 0.0, score, reason)
+    return found
+
+
+def _score(scores_N: np.ndarray | None, index: int) -> float | None:
+    if scores_N is None or np.isnan(scores_N[index]):
+        return None
+    return min(float(scores_N[index]), LARGEST_SCORE)
+
+
+def _written(total: SecureSum, layout: Layout, out: Path) -> UpdateFile:
     divisor = total.scale * total.total_weight
     with replacing(out, durable=False) as file:
         for start in range(0, len(total.sum_D), BLOCK_VALUES):

@@ -103,6 +103,9 @@ MIGRATIONS: tuple[str, ...] = (
         attempt INTEGER NOT NULL,
         descriptor BLOB NOT NULL,
         roster_version INTEGER NOT NULL REFERENCES rosters,
+        secret BLOB NOT NULL,
+        blamed BLOB NOT NULL,
+        over INTEGER NOT NULL,
         PRIMARY KEY (run, round, attempt)
     ) STRICT;
     CREATE TABLE secure_messages (

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from ..errors import AccessDenied, SecureSumFailed, StaleRound, StoreError
 from ..privacy.secagg.codes import Refusal, refusal_of
-from ..privacy.secagg.collect import SumCollection
 from ..privacy.secagg.descriptor import SessionDescriptor
+from ..privacy.secagg.encoding import Reader
+from ..privacy.secagg.judging import Judged
 from ..privacy.secagg.prg import Words
 from ..privacy.secagg.roster import Roster
 from ..privacy.secagg.signing import Kind, Signed, site_id
+from ..privacy.secrets import Secret
 from ..protos.messages import SecureMessage, Work
 from .registry import Registry
 from .rosters import Rosters
 from .sum_records import StoredSession, SumRecords
+from .sum_state import SumState, masked_in, new_state
+
+SECRET_BYTES = 32
 
 
 @dataclass(slots=True, eq=False)
@@ -27,26 +34,21 @@ class Session:
 
     Attributes:
         attempt: of the round.
-        collection: its state.
+        state: what has been said.
         names: the participants' names, by id.
         outgoing: what each site that is still in it was last sent, by id.
     """
 
     attempt: int
-    collection: SumCollection
+    state: SumState
     names: Mapping[bytes, str]
     outgoing: Mapping[bytes, bytes]
     heard: set[tuple[bytes, Kind]] = field(default_factory=set)  # whose messages are recorded
 
     @property
-    def sealed(self) -> SumCollection:
-        """The collection as it is now: no message that comes later changes it, whatever thread reads it."""
-        return replace(self.collection, unmask=dict(self.collection.unmask))
-
-    @property
     def descriptor(self) -> SessionDescriptor:
         """What it is about."""
-        return self.collection.descriptor
+        return self.state.descriptor
 
     def id_of(self, site: str) -> bytes | None:
         """The id under which a site takes part, if it does."""
@@ -55,12 +57,12 @@ class Session:
     @property
     def waiting(self) -> frozenset[str]:
         """The names of the sites that have yet to answer."""
-        return frozenset(self.names[id] for id in self.collection.waiting)
+        return frozenset(self.names[id] for id in self.state.waiting)
 
     @property
     def masked(self) -> frozenset[str]:
         """The names of the sites whose masked updates have come."""
-        return frozenset(self.names[id] for id in self.collection.masked)
+        return frozenset(self.names[id] for id in masked_in(self.state))
 
 
 @dataclass(slots=True)
@@ -74,6 +76,7 @@ class Sums:
     records: SumRecords
     rosters: Rosters
     registry: Registry
+    choose: Callable[[str, SessionDescriptor, Judged], Collection[bytes]]
     _live: dict[Work, Session] = field(default_factory=dict)
 
     def open(self, work: Work, attempt: int, descriptor: SessionDescriptor, roster: Roster) -> Session:
@@ -83,15 +86,16 @@ class Sums:
             ConfigError: a participant is not in the roster.
             StoreError: it could not be recorded, and is not begun.
         """
-        session = _session(attempt, descriptor, roster, self.registry)
-        self.records.open(work, attempt, descriptor.to_bytes(), roster.version)
+        secret = Secret(secrets.token_bytes(SECRET_BYTES))
+        session = self._new(work, attempt, descriptor, roster, secret)
+        self.records.open(work, attempt, descriptor.to_bytes(), roster.version, secret)
         self._live[work] = session
         return session
 
     def find(self, work: Work) -> Session | None:
         """The newest session for a piece of work, if one was opened and is not forgotten."""
         if work not in self._live and (stored := self.records.newest(work)) is not None:
-            self._live[work] = _rebuilt(stored, self.rosters.roster(stored.roster_version), self.registry)
+            self._live[work] = self._rebuilt(work, stored)
         return self._live.get(work)
 
     def current(self, work: Work) -> Session:
@@ -126,14 +130,14 @@ class Sums:
         """
         session = self.current(work)
         try:
-            signed = Signed.from_bytes(message)
+            signed = Signed.read(Reader(message, "a signed message"))  # what is sealed for others may follow it
         except SecureSumFailed as error:
             return refusal_of(error)
         if signed.sender != session.id_of(site):
             raise AccessDenied(f"{site} sent a message of site {signed.sender.hex()[:12]}, expected its own")
         if words is not None:
             words_digest, num_bytes = hashlib.sha256(words).digest(), len(words)
-        refusal = session.collection.receive(message, words_digest=words_digest, num_bytes=num_bytes)
+        refusal = session.state.receive(message, words_digest=words_digest, num_bytes=num_bytes)
         # Of each kind one is taken; the same signed anew has no effect, and no place in the records.
         if refusal is None and (signed.sender, signed.kind) not in session.heard:
             self._record(work, session, message, words if signed.kind is Kind.MASKED else None)
@@ -144,7 +148,7 @@ class Sums:
         """The masked words that came with messages, by who is in the sum."""
         session = self.current(work)
         rows = ((Signed.from_bytes(said).sender, words) for said, words in self.records.words(work, session.attempt))
-        unsigned, masked = session.descriptor.ring.unsigned, session.collection.masked
+        unsigned, masked = session.descriptor.ring.unsigned, masked_in(session.state)
         return [(id, np.frombuffer(words, unsigned)) for id, words in rows if id in masked]
 
     def answered(self, site: str, work: Work) -> list[str]:
@@ -163,10 +167,24 @@ class Sums:
             StoreError: it could not be recorded, and has no effect.
         """
         session = self.current(work)
-        outgoing = session.collection.close()
+        outgoing = session.state.close()
         self._record(work, session, None)
         session.outgoing = outgoing
         return session
+
+    def blame(self, work: Work, sites: Collection[bytes]) -> None:
+        """Note who spoilt the session, so that the next attempt goes on without."""
+        session = self.current(work)
+        self.records.blame(work, session.attempt, sites)
+
+    def blamed(self, work: Work) -> frozenset[str]:
+        """Who spoilt an attempt at this work."""
+        return frozenset(self.registry.site_of(id) for id in self.records.blamed(work))
+
+    def first_participants(self, run: str) -> tuple[bytes, ...]:
+        """The participants of a run's first session; none before it."""
+        stored = self.records.first_descriptor(run)
+        return SessionDescriptor.from_bytes(stored).participants if stored else ()
 
     def forget(self, run: str, through: int) -> None:
         """The rounds of a run up to one are over."""
@@ -188,27 +206,26 @@ class Sums:
             self._live.pop(work, None)
             raise
 
+    def _new(self, work: Work, attempt: int, descriptor: SessionDescriptor, roster: Roster, secret: Secret) -> Session:
+        state = new_state(descriptor, roster, secret, partial(self.choose, work.run))
+        active = {site_id(key): site for site, key in self.registry.signing_keys().items()}
+        names = {id: active.get(id) or self.registry.site_of(id) for id in descriptor.participants}
+        return Session(attempt, state, names, dict.fromkeys(descriptor.participants, state.offer()))
 
-def _session(attempt: int, descriptor: SessionDescriptor, roster: Roster, registry: Registry) -> Session:
-    collection = SumCollection(descriptor, roster)
-    active = {site_id(key): site for site, key in registry.signing_keys().items()}
-    names = {id: active.get(id) or registry.site_of(id) for id in descriptor.participants}
-    return Session(attempt, collection, names, dict.fromkeys(descriptor.participants, collection.offer()))
-
-
-def _rebuilt(stored: StoredSession, roster: Roster, registry: Registry) -> Session:
-    descriptor = SessionDescriptor.from_bytes(stored.descriptor)
-    session = _session(stored.attempt, descriptor, roster, registry)
-    num_bytes = descriptor.num_words * descriptor.ring.word_bytes
-    for message in stored.messages:
-        if message is None:
-            session.outgoing = session.collection.close()
-            continue
-        signed = Signed.from_bytes(message)
-        # The words were checked against this very message when they came.
-        digest = signed.body if signed.kind is Kind.MASKED else None
-        refusal = session.collection.receive(message, words_digest=digest, num_bytes=num_bytes)
-        if refusal is not None:
-            raise StoreError(f"a recorded message of a secure sum is refused now: {refusal.reason}")
-        session.heard.add((signed.sender, signed.kind))
-    return session
+    def _rebuilt(self, work: Work, stored: StoredSession) -> Session:
+        descriptor = SessionDescriptor.from_bytes(stored.descriptor)
+        roster = self.rosters.roster(stored.roster_version)
+        session = self._new(work, stored.attempt, descriptor, roster, stored.secret)
+        num_bytes = descriptor.num_words * descriptor.ring.word_bytes
+        for message in stored.messages:
+            if message is None:
+                session.outgoing = session.state.close()
+                continue
+            signed = Signed.read(Reader(message, "a recorded message"))
+            # The words were checked against this very message when they came.
+            digest = signed.body if signed.kind is Kind.MASKED else None
+            refusal = session.state.receive(message, words_digest=digest, num_bytes=num_bytes)
+            if refusal is not None:
+                raise StoreError(f"a recorded message of a secure sum is refused now: {refusal.reason}")
+            session.heard.add((signed.sender, signed.kind))
+        return session

@@ -30,10 +30,10 @@ async def lead(
     while True:
         session = fed.sums.current(work)
         let_go(session)
-        for id in session.collection.waiting:
+        for id in session.state.waiting:
             fed.sessions.send(session.names[id], SecureMessage(work, session.outgoing[id]))
         await answers(session)
         session = fed.sums.current(work)  # another, if what was heard meanwhile could not be recorded
-        if session.collection.revealing:
+        if session.state.revealing:
             return session
         fed.sums.close(work)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from ...errors import ConfigError, SecureSumFailed, TooFewSites
 from ...privacy.analytics.answer import Answers
 from ...privacy.analytics.sessions import answers
+from ...privacy.secagg.collect import SumCollection
 from ...privacy.secagg.opening import add_up, open_sum
 from ...privacy.secagg.signing import site_id
 from ...protos.messages import Outcome, Release, Work
@@ -22,6 +23,7 @@ from ..history import Verdict
 from ..query_descriptor import describe_query, fewest_sites
 from ..query_records import StoredQuery
 from ..questions import query_work, question
+from ..sum_state import as_it_is
 from ..sums import Session
 from .phases import lead
 
@@ -46,12 +48,14 @@ async def answer_query(fed: Federation, id: str) -> StoredQuery:
             session = await _led(fed, stored, work)
             break
         except (SecureSumFailed, ConfigError) as error:
+            if isinstance(error, SecureSumFailed) and error.blamed:
+                fed.sums.blame(work, error.blamed)
             if stored.attempt >= MAX_ATTEMPTS:
                 raise
             fed.feed.publish("query_tried_again", detail=f"{id}: {error}")
             stored = await _begin(fed, stored, work)
     found = await _opened(fed, stored, work, session)
-    names = {session.names[site] for site in session.collection.masked}
+    names = session.masked
     asked = [asked.site for asked in fed.queries.asked(id)]
     verdicts = {site: Verdict.ACCEPTED if site in names else Verdict.ABSENT for site in asked}
     return fed.queries.answer(id, found, verdicts)
@@ -83,10 +87,10 @@ async def _gathered(fed: Federation, stored: StoredQuery, work: Work) -> list[st
 
 def _eligible(fed: Federation, stored: StoredQuery, work: Work) -> list[str]:
     """The active sites in the roster, but those that have refused, and those whose shares did not open before."""
-    roster, before = fed.rosters.latest(), fed.sums.find(work)
+    roster = fed.rosters.latest()
     known = roster.by_id if roster else {}
-    out = {before.names[id] for id in before.collection.spoilers} if before else set()
-    out |= {asked.site for asked in fed.queries.asked(stored.id) if asked.verdict is Verdict.REFUSED}
+    refused = {asked.site for asked in fed.queries.asked(stored.id) if asked.verdict is Verdict.REFUSED}
+    out = fed.sums.blamed(work) | refused
     return sorted(
         site for site, key in fed.registry.signing_keys().items() if site_id(key) in known and site not in out
     )
@@ -152,9 +156,10 @@ async def _answers(fed: Federation, stored: StoredQuery, work: Work, session: Se
 
 
 async def _opened(fed: Federation, stored: StoredQuery, work: Work, session: Session) -> Answers:
-    rows, shares = fed.sums.words(work), session.sealed
+    rows, shares = fed.sums.words(work), as_it_is(session.state)
 
     def opened() -> Answers:
+        assert isinstance(shares, SumCollection)  # noqa: S101  (counters are summed under masks)
         opening = open_sum(shares)
         return answers(stored.query, shares.descriptor, add_up(shares.descriptor, opening, rows))
 

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from ...aggregators.decision import WeightedSum
 from ...errors import QuorumNotMet, TooFewSites
 from ...modelfile import ModelFile
-from ...privacy.secagg.collect import SumCollection
 from ...protos.messages import Outcome, Phase, Release, Work
 from ..aggregation import Step, aggregator_for, step_model
 from ..assignments import assignment
@@ -30,9 +26,9 @@ from ..judging import beside, draw_seed, hear, judge, judgements
 from ..memory import give_back_memory
 from ..optimizers import optimizer_for
 from ..planner import middle, needed, select, weighted_mean
-from ..secure_sum import mean_update
+from ..sum_state import as_it_is
 from ..update_file import UpdateFile
-from .secure import collect_sum, eligible, unfit
+from .secure import collect_sum, eligible, step_by_sum, unfit
 
 SMALL_BYTES = 1 << 20
 
@@ -199,8 +195,7 @@ async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
         judged, step = await asyncio.to_thread(_step, fed, run, round, parts, num_worthless)
     else:
         session = fed.sums.current(Work(run.id, round.number, Phase.TRAIN))
-        step = await asyncio.to_thread(_step_by_sum, fed, run, round, session.sealed, session.names)
-        judged = {part.site: Judgement(number, None, None) for number, part in parts}
+        judged, step = await asyncio.to_thread(step_by_sum, fed, run, round, as_it_is(session.state), session.names)
     # No await from here to the commit: no other run may tidy up a model that no record names yet.
     for written in (step.model, step.state, step.aggregator_state):
         if written is not None:
@@ -275,33 +270,6 @@ def _step(
     if hearing.state is not None:
         step = replace(step, aggregator_state=hearing.state)
     return judgements(aggregator, parts, hearing, decision), step
-
-
-def _step_by_sum(fed: Federation, run: Run, round: Round, shares: SumCollection, names: Mapping[bytes, str]) -> Step:
-    model = ModelFile.open(fed.blobs.path(round.base_sha256))
-    attempt = secrets.token_hex(4)
-
-    def scratch(name: str) -> Path:
-        return fed.blobs.scratch(f"{run.id}-{round.number}-{attempt}-{name}")
-
-    def row(id: bytes) -> Path:
-        return fed.inbox.update(run.id, round.number, names[id])
-
-    try:
-        mean = mean_update(shares, row, model.layout, scratch("sum"))
-        return step_model(
-            model,
-            [mean],
-            WeightedSum(np.ones(1)),
-            optimizer_for(run.plan.server_optimizer),
-            fed.blobs.path(round.base_optimizer_sha256) if round.base_optimizer_sha256 else None,
-            out=scratch("model"),
-            state_out=scratch("state"),
-            buffers="local",
-            workers=fed.workers,
-        )
-    finally:
-        scratch("sum").unlink(missing_ok=True)
 
 
 def contributors(fed: Federation, run: Run, round: Round) -> list[tuple[int, Participation]]:

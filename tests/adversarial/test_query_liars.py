@@ -171,7 +171,7 @@ async def test_a_site_cannot_speak_for_another(trial):
     )
     other.work, other.query = eve.work, eve.query
     session = trial.local.fed.sums.current(eve.work)
-    eve.say(other.answer(session.collection.offer()))
+    eve.say(other.answer(session.state.offer()))
     with pytest.raises(AccessDenied, match="expected its own"):
         await eve.raw.hear("release")
     assert honest(await trial.ended(id)) == ("absent", "")

@@ -232,23 +232,3 @@ async def test_a_sum_that_waits_for_a_site_keeps_no_desk_from_another_run(trial)
         await trial.until(lambda: all(map(trial.trained, homes)), "all have trained")
         await trial.is_the_mean_of(await trial.submit(start=1.0), *VALUES, start=1.0)
         assert trial.phase(waiting) is SumPhase.KEYS
-
-
-async def test_a_site_that_left_while_it_trained_takes_part_in_the_next_attempt(trial):
-    """Its thread cannot be interrupted, and ends when the next attempt has begun."""
-    homes = await trial.enrol(*VALUES, 1.5)
-    trial.sign()
-    last = homes[-1]
-    code = last.path / "toy.py"
-    code.write_text(code.read_text().replace("if job.should_stop():", "if False:"))
-    last.policy.write_text('[secure]\nmin_sites = 7\n[tasks.toy]\ncode_sha256 = "any"\n')
-    trial.hold(*homes)
-    async with serving(trial.local, *homes):
-        cohort = {"minimum": 6, "quorum": 6, "deadline_seconds": 30}
-        run = await trial.submit(secure_plan(cohort=cohort, max_failed_rounds=1))
-        await trial.until(lambda: trial.verdicts(run).get("site-5") == "refused", "it leaves")
-        last.policy.write_text('[tasks.toy]\ncode_sha256 = "any"\n')
-        trial.let_go(*homes[:-1])
-        await trial.until(lambda: trial.attempt(run) == 2 and trial.phase(run) is SumPhase.MASKED, "the next attempt")
-        trial.let_go(last)
-        await trial.is_the_mean_of(run, *VALUES, 1.5)

@@ -95,6 +95,55 @@ async def test_what_comes_for_a_sum_that_is_over_is_refused_and_ends_no_session(
         await trial.is_the_mean_of(run, *VALUES, 1.25, start=1.0)
 
 
+async def test_an_attempt_that_fails_after_masks_were_sent_is_made_again_with_the_same_updates(trial):
+    """Too few acknowledge the survivors: all mask their updates again, and what was answered before is no answer."""
+    homes = trial.homes[:4]
+    async with serving(trial.local, *homes):
+        slow = [await trial.raw(home) for home in trial.homes[5:]]
+        cohort = {"minimum": 6, "quorum": 5, "deadline_seconds": 2.0}
+        run = await trial.submit(secure_plan(6, cohort=cohort, max_failed_rounds=1))
+        for kinds in ((Kind.SURVIVORS,), (Kind.SURVIVORS, Kind.ACK_LIST)):
+            await asyncio.gather(*(masked_by(member, value) for member, value in zip(slow, (1.25, 1.5), strict=True)))
+            for kind in kinds:
+                answers = await asyncio.gather(*(member.hear(kind) for member in slow))
+                for member, answer in zip(slow, answers, strict=True):
+                    if len(kinds) == 2:
+                        member.say(answer)
+        await trial.is_the_mean_of(run, *VALUES[:4], 1.25, 1.5)
+    assert trial.attempt(run) == 2
+    assert [trial.trained(home) for home in homes] == [["1"]] * 4
+
+
+async def test_a_site_that_left_while_it_trained_takes_part_in_the_next_attempt(trial):
+    """Its thread cannot be interrupted, and ends when the next attempt has begun."""
+    homes, left = trial.homes[:5], trial.homes[0]
+    code = left.path / "toy.py"
+    begins = "def train(arrays, job):\n"
+    touch = '    (__import__("pathlib").Path(__file__).parent / "began").touch()\n'
+    code.write_text(code.read_text().replace("if job.should_stop():", "if False:").replace(begins, begins + touch))
+    policy = '[tasks.toy]\ncode_sha256 = "any"\n'
+    left.policy.write_text(policy)
+    trial.hold(*homes)
+    async with serving(trial.local, *homes):
+        eve = await trial.raw(trial.homes[5])
+        cohort = {"minimum": 6, "quorum": 6, "deadline_seconds": 30}
+        run = await trial.submit(secure_plan(cohort=cohort, max_failed_rounds=1))
+        keys = await eve.hear(Kind.OFFER)
+        await trial.until((left.path / "began").exists, "it trains")
+        left.policy.write_text("[[")
+        eve.say(keys)
+        await trial.until(lambda: trial.verdicts(run)["site-0"] == "refused", "it leaves")
+        assert "policy.toml" in trial.reason(run, "site-0")
+        left.policy.write_text(policy)
+        trial.let_go(*homes[1:])
+        await masked_by(eve, 1.25)
+        await masked_by(eve, 1.25)
+        assert trial.attempt(run) == 2
+        trial.let_go(left)
+        eve.say(await eve.hear(Kind.ACK_LIST))
+        await trial.is_the_mean_of(run, *VALUES, 1.25)
+
+
 async def test_a_run_that_lacks_shares_is_held_and_ends_exactly_once_they_have_come(trial):
     async with serving(trial.local, *trial.homes[:4]):
         slow = [await trial.raw(home) for home in trial.homes[5:]]
@@ -111,7 +160,7 @@ async def test_a_run_that_lacks_shares_is_held_and_ends_exactly_once_they_have_c
             member.say(message)
         session = trial.local.fed.sums
         work = slow[0].order.work
-        await trial.until(lambda: len(session.current(work).collection.unmask) == 6, "the shares have come")
+        await trial.until(lambda: len(session.current(work).state.unmask) == 6, "the shares have come")
         await change_run(trial, run, "resume")
         await trial.is_the_mean_of(run, *VALUES[:4], 1.25, 1.5)
     assert trial.attempt(run) == 1

@@ -99,7 +99,7 @@ class SecureTrial:
     def phase(self, run: str, round: int = 1):
         """Which messages the secure sum collects; None where there is none."""
         session = self.local.fed.sums.find(Work(run, round, Phase.TRAIN))
-        return session.collection.phase if session else None
+        return session.state.phase if session else None
 
     async def until(self, condition, what: str, seconds: float = 60.0) -> None:
         """Wait for a condition of the server's or a site's state."""

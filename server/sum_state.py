@@ -1,0 +1,67 @@
+"""The state of a secure sum at the server, whatever its protection."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection
+from typing import TypeAlias
+
+from ..privacy.secagg.collect import SumCollection
+from ..privacy.secagg.collect_groups import GroupCollection
+from ..privacy.secagg.descriptor import Mode, SessionDescriptor
+from ..privacy.secagg.judging import Judged
+from ..privacy.secagg.roster import Roster
+from ..privacy.secagg.sketch_collect import SketchCollection
+from ..privacy.secrets import Secret
+
+SumState: TypeAlias = SumCollection | GroupCollection | SketchCollection
+# Which of the sites judged are to be in the sum; asked only where sketches are judged.
+Choose: TypeAlias = Callable[[SessionDescriptor, Judged], Collection[bytes]]
+
+
+def new_state(session: SessionDescriptor, roster: Roster, secret: Secret, choose: Choose) -> SumState:
+    """A session in which nobody has said anything.
+
+    Raises:
+        ConfigError: a participant is not in the roster.
+    """
+    match session.mode:
+        case Mode.GROUPS:
+            return GroupCollection(session, roster)
+        case Mode.SKETCH:
+            return SketchCollection(session, roster, secret, lambda judged: choose(session, judged))
+        case _:
+            return SumCollection(session, roster)
+
+
+def as_it_is(state: SumState) -> SumState:
+    """The state as it is now: no message that comes later changes it, whatever thread reads it."""
+    now = copy.copy(state)
+    match now:
+        case SumCollection():
+            now.unmask = dict(now.unmask)
+        case GroupCollection():
+            now.groups, now.lost = tuple(map(_sum_as_it_is, now.groups)), dict(now.lost)
+        case SketchCollection():
+            now.masks, now.sums = _sum_as_it_is(now.masks), dict(now.sums)
+    return now
+
+
+def _sum_as_it_is(state: SumCollection) -> SumCollection:
+    now = copy.copy(state)
+    now.unmask = dict(now.unmask)
+    return now
+
+
+def masked_in(state: SumState) -> frozenset[bytes]:
+    """The ids of the sites whose masked updates have come."""
+    if isinstance(state, SketchCollection):
+        return frozenset(state.survivors or state.masks.masked)
+    return frozenset(state.masked)
+
+
+def is_of(state: SumState, sid: bytes) -> bool:
+    """Whether a message with this session id belongs here."""
+    if isinstance(state, GroupCollection):
+        return any(group.descriptor.sid == sid for group in state.groups)
+    return state.descriptor.sid == sid
