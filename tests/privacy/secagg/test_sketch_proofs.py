@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from foedus.errors import SecureSumFailed
 from foedus.privacy.secagg import judging, sketching
 from foedus.privacy.secagg.collect import Phase
-from foedus.privacy.secagg.dealing import Dealing, dealt, proved
+from foedus.privacy.secagg.dealing import Dealing, proved
 from foedus.privacy.secagg.descriptor import SessionDescriptor
 from foedus.privacy.secagg.messages import frame, signed_list
 from foedus.privacy.secagg.sharing_messages import Box, Boxes, agreement_on_proofs, split_boxes
@@ -19,7 +18,8 @@ from foedus.privacy.secagg.state import Stage
 from foedus.privacy.sharing.field import Elements, Integers, P, Stream, add
 from foedus.privacy.sharing.sketches import ROWS
 from secure_sums import federation
-from sketched_sums import SketchServer, sketch_server, sketched
+from sketch_attacks import dealing_badly, fails, masking_and_not, ready
+from sketched_sums import SketchServer
 
 pytestmark = pytest.mark.adversarial
 
@@ -27,13 +27,10 @@ TEN = federation(10)
 Tamper = Callable[[Dealing, Elements], None]
 
 
-def ready(*, strict: bool = True) -> tuple[SketchServer, bytes]:
+def start(*, strict: bool = True) -> tuple[SketchServer, bytes]:
     """A session whose survivors are settled, and one of them that deals no masks."""
-    run = sketch_server(TEN, sketched(TEN, strict=strict))
-    run.to(Phase.MASKED)
-    run.send()
-    masking = run.collection.dealing.mask_dealers
-    return run, next(site for site in TEN.ids if site not in masking)
+    run = ready(TEN, strict=strict)
+    return run, masking_and_not(run)[1]
 
 
 def proving_badly(monkeypatch: pytest.MonkeyPatch, run: SketchServer, liar: bytes, tamper: Tamper) -> None:
@@ -46,16 +43,6 @@ def proving_badly(monkeypatch: pytest.MonkeyPatch, run: SketchServer, liar: byte
         return rows
 
     monkeypatch.setattr(sketching, "proved", proves)
-
-
-def dealing_badly(monkeypatch: pytest.MonkeyPatch, liars: Sequence[bytes], tamper: Tamper) -> None:
-    def deals(dealing: Dealing, dealer: bytes, vector_L: Integers, draw: Stream) -> Elements:
-        rows = dealt(dealing, dealer, vector_L, draw)
-        if dealer in liars:
-            tamper(dealing, rows)
-        return rows
-
-    monkeypatch.setattr(sketching, "dealt", deals)
 
 
 def refused(run: SketchServer) -> set[bytes]:
@@ -78,7 +65,7 @@ def wrap_around(dealing: Dealing, rows: Elements) -> None:
 
 
 def test_bits_that_are_none_are_their_dealers_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, liar = ready()
+    run, liar = start()
     run.deal()
     proving_badly(monkeypatch, run, liar, add_constant)
     run.to(Phase.SUMS)
@@ -87,7 +74,7 @@ def test_bits_that_are_none_are_their_dealers_fault(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_proof_that_one_holder_got_otherwise_is_a_contradiction(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, _ = ready()
+    run, _ = start()
     masking = run.collection.dealing.mask_dealers
     liar = next(site for site in TEN.ids[:9] if site not in masking)
     run.deal()
@@ -101,7 +88,7 @@ def test_a_proof_that_one_holder_got_otherwise_is_a_contradiction(monkeypatch: p
 def test_a_sketch_that_wraps_around_has_no_proof_and_is_implausible_without(
     strict: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, liar = ready(strict=strict)
+    run, liar = start(strict=strict)
     dealing_badly(monkeypatch, [liar], wrap_around)
     run.deal()
     run.to(Phase.ACKS)
@@ -117,7 +104,7 @@ def test_a_sketch_that_wraps_around_has_no_proof_and_is_implausible_without(
 def test_were_it_plausible_the_sum_of_sketches_would_still_be_none_of_short_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run, liar = ready(strict=False)
+    run, liar = start(strict=False)
     dealing_badly(monkeypatch, [liar], wrap_around)
     monkeypatch.setattr(judging, "implausible", lambda *_: ())
     monkeypatch.setattr(judging, "too_long", lambda *_: ())
@@ -126,13 +113,11 @@ def test_were_it_plausible_the_sum_of_sketches_would_still_be_none_of_short_ones
     run.to(Phase.SUMS)
     assert liar in run.collection.selected
     open_selected(run.collection)
-    with pytest.raises(SecureSumFailed) as caught:
-        run.result()
-    assert caught.value.reason == "sketch-mismatch"
+    fails(run.result, "sketch-mismatch")
 
 
 def test_a_site_whose_sketch_cannot_be_proved_short_leaves() -> None:
-    run, liar = ready()
+    run, liar = start()
     run.deal()
     site = run.sites[liar]
     state = site.state
@@ -195,7 +180,7 @@ def box_for(run: SketchServer, dealer: bytes, holder: bytes, kind: Kind) -> Box:
 def test_two_lists_of_proofs_are_answered_by_nobody_unless_nothing_need_be_agreed_on(
     agreed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, _ = ready()
+    run, _ = start()
     run.deal()
     run.to(Phase.AGREEMENTS)
     if not agreed:
@@ -206,7 +191,7 @@ def test_two_lists_of_proofs_are_answered_by_nobody_unless_nothing_need_be_agree
 
 
 def test_products_are_not_answered_before_the_proofs_are_confirmed() -> None:
-    run, _ = ready()
+    run, _ = start()
     run.deal()
     run.to(Phase.AGREEMENTS)
     boxes = tuple(box_for(run, dealer, TEN.ids[0], Kind.DEAL) for dealer in TEN.ids[1:])
