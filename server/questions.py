@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ..protos.messages import Outcome, Phase, Question, Release, Work
 from .federation import Federation
 from .query_records import StoredQuery
+from .sums import Session
 
 RECENT_QUERIES = 20
 
@@ -16,15 +17,18 @@ def query_work(id: str) -> Work:
     return Work(id, 1, Phase.QUERY)
 
 
-def question(fed: Federation, stored: StoredQuery) -> Question:
-    """The same words for every site asked."""
-    return Question(query_work(stored.id), stored.query.model_dump_json(), len(fed.queries.asked(stored.id)))
+def question(stored: StoredQuery, session: Session) -> Question:
+    """The same words for every site that an attempt asks."""
+    asked = len(session.descriptor.participants)
+    return Question(query_work(stored.id), stored.query.model_dump_json(), asked)
 
 
 def outstanding_questions(fed: Federation, site: str) -> Iterator[Question]:
-    """All that a site was asked about its records and has not answered."""
+    """All that a site was asked about its records and has not answered. What was not said yet, will be."""
     for stored in fed.queries.unanswered(site):
-        yield question(fed, stored)
+        session = fed.sums.find(query_work(stored.id))
+        if session is not None and session.attempt == stored.attempt:
+            yield question(stored, session)
 
 
 def settled_questions(fed: Federation, site: str) -> Iterator[Release]:

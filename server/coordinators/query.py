@@ -110,8 +110,8 @@ def _too_few(fed: Federation, stored: StoredQuery, number: int) -> TooFewSites:
 async def _led(fed: Federation, stored: StoredQuery, work: Work) -> Session:
     session = fed.sums.find(work)
     if session is None or session.attempt != stored.attempt:
-        _open(fed, stored, work)
-    asks = question(fed, stored)
+        session = _open(fed, stored, work)
+    asks = question(stored, session)
     for asked in fed.queries.asked(stored.id):
         if asked.verdict is Verdict.ASKED:
             fed.sessions.send(asked.site, asks)
