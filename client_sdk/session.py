@@ -9,11 +9,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import grpc
+import numpy as np
+import numpy.typing as npt
 
 from .. import __version__
-from ..errors import AccessDenied, CertificateExpired, FoedusError, VersionMismatch
+from ..errors import AccessDenied, CertificateExpired, FoedusError, StaleRound, VersionMismatch
 from ..logs import log_event
 from ..privacy.certificates import expires, renew_at
+from ..privacy.secagg.descriptor import SessionDescriptor
 from ..protos.messages import (
     Assignment,
     Heartbeat,
@@ -39,7 +42,7 @@ from .loading import InstalledTask
 from .outbox import Outbox
 from .questions import Questions
 from .sum_store import SumStore
-from .sums import Sums
+from .sums import Sums, read_update
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +74,7 @@ class Line:
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.sums = Sums(self.home, self.sum_store, self._say, self._call_off)
+        self.sums = Sums(self.home, self.sum_store, self._say, self._call_off, self._kept)
         self.questions = Questions(self.home, self.records, self.sums, self._say)
         self.desk = Desk(self.site, self.home, self.tasks, self.outbox, self.sums, lambda: self._channel, self._say)
 
@@ -175,6 +178,12 @@ class Line:
         while True:
             self._say(Heartbeat(self.desk.current, self.desk.progress))
             await asyncio.sleep(seconds)
+
+    def _kept(self, session: SessionDescriptor) -> npt.NDArray[np.float32]:
+        parcel = self.outbox.find(session.run, session.round, session.model_digest.hex())
+        if parcel is None:
+            raise StaleRound(f"the update of round {session.round} of run {session.run} is not kept any more")
+        return read_update(parcel.path, session.num_coordinates)
 
     def _say(self, message: SiteMessage) -> None:
         # Without a session nothing is kept: the server repeats what is outstanding when it is back.

@@ -17,6 +17,7 @@ from ..errors import SchemaTooNew, StaleRound
 from ..files import private_folder
 from ..privacy.analytics.differencing import Cohort
 from ..privacy.analytics.sessions import may_be_answered
+from ..privacy.secagg.descriptor import Mode
 from ..privacy.secagg.encoding import SITE_ID_BYTES
 from ..privacy.secagg.state import SiteState
 from ..privacy.secagg.stored import restored, stored
@@ -36,6 +37,7 @@ CREATE TABLE IF NOT EXISTS sums (
     PRIMARY KEY (run, round)
 ) STRICT;
 CREATE INDEX IF NOT EXISTS sums_by_model ON sums (model_sha256);
+CREATE TABLE IF NOT EXISTS groups (run TEXT PRIMARY KEY, participants BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS answered (cohort BLOB PRIMARY KEY) STRICT;
 """
 
@@ -101,6 +103,9 @@ class SumStore:
             if self._state(session.run, session.round) != before:
                 raise StaleRound(f"round {session.round} of run {session.run} went on meanwhile")
             self._put(state)
+            if session.mode is Mode.GROUPS and state.exposures:
+                group = b"".join(session.participants)
+                self._db.execute("INSERT OR IGNORE INTO groups VALUES (?, ?)", (session.run, group))
             if cohort := may_be_answered(state):
                 self._db.execute("INSERT OR IGNORE INTO answered VALUES (?)", (b"".join(sorted(cohort)),))
 
@@ -108,7 +113,7 @@ class SumStore:
         """The cohorts over whose records exact sums were or may have been opened."""
         with self._reading():
             rows = self._db.execute("SELECT cohort FROM answered").fetchall()
-        return [_cohort(row["cohort"]) for row in rows]
+        return [frozenset(_ids(row["cohort"])) for row in rows]
 
     def model_used_in(self, model_sha256: str) -> tuple[str, int] | None:
         """The run and round in which an update of this model was masked, if one was."""
@@ -117,6 +122,12 @@ class SumStore:
                 "SELECT run, round FROM sums WHERE model_sha256 = ? AND masked ORDER BY rowid LIMIT 1", (model_sha256,)
             ).fetchone()
         return (row["run"], row["round"]) if row else None
+
+    def group_in(self, run: str) -> tuple[bytes, ...]:
+        """The sites of the group in which this site has masked an update in a run; none before."""
+        with self._reading():
+            row = self._db.execute("SELECT participants FROM groups WHERE run = ?", (run,)).fetchone()
+        return _ids(row["participants"]) if row else ()
 
     def roster_version(self) -> int:
         """The highest version of the roster that was seen."""
@@ -156,5 +167,5 @@ class SumStore:
             yield
 
 
-def _cohort(ids: bytes) -> Cohort:
-    return frozenset(ids[start : start + SITE_ID_BYTES] for start in range(0, len(ids), SITE_ID_BYTES))
+def _ids(joined: bytes) -> tuple[bytes, ...]:
+    return tuple(joined[start : start + SITE_ID_BYTES] for start in range(0, len(joined), SITE_ID_BYTES))

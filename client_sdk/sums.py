@@ -21,7 +21,7 @@ from ..privacy.analytics.sessions import guarded, require_session
 from ..privacy.certificates import read_identity
 from ..privacy.secagg.codes import AbortCode, refusal_of
 from ..privacy.secagg.codes import Refusal as SumRefusal
-from ..privacy.secagg.descriptor import SessionDescriptor
+from ..privacy.secagg.descriptor import Mode, SessionDescriptor
 from ..privacy.secagg.joining import join
 from ..privacy.secagg.masking import mask
 from ..privacy.secagg.member import Local, Member
@@ -29,6 +29,7 @@ from ..privacy.secagg.messages import Offer, unframe
 from ..privacy.secagg.quantise import MAX_WEIGHT
 from ..privacy.secagg.signing import Kind
 from ..privacy.secagg.site import receive
+from ..privacy.secagg.sketching import share_sketch
 from ..privacy.secagg.state import SiteState, Stage, Step
 from ..protos.config_digest import config_sha256
 from ..protos.messages import Assignment, Question, Refusal, SecureMessage, SiteMessage, Work
@@ -68,12 +69,14 @@ class Sums:
         store: its states.
         say: sends on the session, or drops the message while there is none; the server asks again.
         refused: told of work whose secure sum this site has left.
+        kept: reads the update that was masked in a session, for as long as the round is not over.
     """
 
     home: SiteHome
     store: SumStore
     say: Callable[[SiteMessage], None]
     refused: Callable[[Work], None]
+    kept: Callable[[SessionDescriptor], npt.NDArray[np.float32]]
     _expected: dict[Work, Expected] = field(default_factory=dict)
     _early: dict[Work, SecureMessage] = field(default_factory=dict)
     _current: dict[Work, bytes] = field(default_factory=dict)  # sid of what was answered since the assignment
@@ -189,7 +192,9 @@ class Sums:
             if step.state.stage is Stage.ENDED:
                 self._leave(work, step.refusal)
         else:
-            self._current[work] = sid
+            self._current[work] = step.state.descriptor.sid  # of its group, where there are groups
+            if kind is Kind.SURVIVORS:
+                step = await asyncio.to_thread(self._sketched, step)
             if step.reply:
                 self.say(SecureMessage(work, step.reply))
 
@@ -204,7 +209,8 @@ class Sums:
             return refusal
         # A query may be asked again; an update of a model may not be summed again.
         used = None if query else self.store.model_used_in(local.model_digest.hex())
-        local = replace(local, model_used_in=used, roster_version=self.store.roster_version())
+        group = self.store.group_in(work.run)
+        local = replace(local, model_used_in=used, roster_version=self.store.roster_version(), group=group)
         before = self.store.find(work.run, work.round)
         step = join(offer, self._member(), local, before)
         if isinstance(step, Step) and step.state != before:
@@ -235,6 +241,20 @@ class Sums:
         if step.state != state:
             self.store.keep(step.state, state)
         return step
+
+    def _sketched(self, step: Step) -> Step:
+        """In a session of sketches the answer to who survived is made of the update, which was kept for that.
+
+        Raises:
+            InvalidUpdate, StoreError: the update is lost, or another one.
+        """
+        state = step.state
+        if state.descriptor.mode is not Mode.SKETCH or state.stage not in (Stage.SETTLED, Stage.DEALT):
+            return step
+        dealt = share_sketch(state, self.kept(state.descriptor), self._member())
+        if dealt.state != state:
+            self.store.keep(dealt.state, state)
+        return dealt
 
     def _leave(self, work: Work, refusal: SumRefusal) -> None:
         if refusal.code is AbortCode.LATE:

@@ -9,7 +9,8 @@ import grpc
 from .address import split_address
 
 CHUNK_BYTES: Final = 1 << 20
-MAX_MESSAGE_BYTES: Final = CHUNK_BYTES + 64 * 1024
+SECURE_BYTES: Final = 4 << 20  # what 64 sites seal for each other about their sketches, with proofs
+MAX_MESSAGE_BYTES: Final = SECURE_BYTES + 64 * 1024
 KEEPALIVE_MS: Final = 20_000
 
 # Every server certificate carries this DNS name and no other certificate does (``SERVER_NAME`` of

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from ..errors import ProtocolError
 from ..plan import PROTECTIONS, LocalTraining, Protection
+from .channel import SECURE_BYTES
 from .messages import (
     Assignment,
     Evaluation,
@@ -37,7 +38,6 @@ MAX_METRICS = 64
 MAX_TASKS = 256
 MAX_REASON_LENGTH = 500
 MAX_EXAMPLES = 1 << 53
-MAX_SECURE_BYTES = 1 << 20
 MAX_MASKED_BYTES = 256
 MAX_WORDS_BYTES = 1 << 20
 MAX_QUERY_BYTES = 256 << 10
@@ -349,7 +349,7 @@ def _secure_to_pb(message: SecureMessage) -> session_pb2.SecureMessage:
 def _secure(message: session_pb2.SecureMessage) -> SecureMessage:
     return SecureMessage(
         work_from_pb(message.work),
-        _bounded(message.body, MAX_SECURE_BYTES, "a message of a secure sum"),
+        _bounded(message.body, SECURE_BYTES, "a message of a secure sum"),
         _bounded(message.words, MAX_WORDS_BYTES, "the list of masked words of a query"),
     )
 

@@ -8,6 +8,8 @@ import pytest
 from foedus.client_sdk.desk import Desk
 from foedus.client_sdk.home import SiteHome
 from foedus.client_sdk.outbox import Outbox, Trained
+from foedus.client_sdk.sum_store import SumStore
+from foedus.client_sdk.sums import Sums
 from foedus.clock import ManualClock
 from foedus.protos.messages import Outcome, Phase, Receipt, Release, Work
 
@@ -23,7 +25,11 @@ def box(tmp_path):
 
 @pytest.fixture
 def desk(tmp_path, box):
-    return Desk("a", SiteHome(tmp_path), {}, box, lambda: None, lambda message: None)
+    home = SiteHome(tmp_path)
+    store = SumStore.open(home.sums)
+    sums = Sums(home, store, lambda message: None, lambda work: None, lambda session: None)
+    yield Desk("a", home, {}, box, sums, lambda: None, lambda message: None)
+    store.close()
 
 
 def delivered(box, round):
