@@ -8,6 +8,9 @@ from ...errors import SiteVeto
 from .query import KINDS, Query, Question, shape_of
 
 
+LEAST_NOISE = 1.0  # with less, what is asked of exact answers would be got around
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryPolicy:
     """A site's conditions for answering a query.
@@ -47,6 +50,11 @@ class QueryPolicy:
                 z >= self.min_noise_multiplier,
                 f"the noise multiplier is {z:g}, this site expects at least {self.min_noise_multiplier:g}",
                 "raise it under [noise]",
+            ),
+            (
+                query.noise is None or z >= LEAST_NOISE,
+                f"the noise multiplier {z:g} hides nobody, this site expects at least {LEAST_NOISE:g}, or none",
+                "raise it, or leave [noise] out and ask for an exact answer",
             ),
             (
                 query.records_per_person <= self.max_records_per_person,

@@ -36,6 +36,7 @@ def test_nothing_is_answered_about_a_column_that_is_not_named() -> None:
         (query(noise=0.5), {"min_noise_multiplier": 1.0}, "multiplier is 0.5"),
         (query(kind="quantile", low=0, high=1, height=6), {}, "127 counters of 'age', this site expects at most 64"),
         (query(records_per_person=2), {}, "2 records of one person"),
+        (query(noise=0.9), {}, "the noise multiplier 0.9 hides nobody, this site expects at least 1, or none"),
         (query(), {"min_sites": 6}, "from 5 sites would do, this site expects at least 6"),
         (query(), {"kinds": frozenset({"mean"})}, "of kind 'count'"),
     ],
