@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from ...errors import SiteVeto
 from .query import KINDS, Query, Question, shape_of
 
-
 LEAST_NOISE = 1.0  # with less, what is asked of exact answers would be got around
 
 
