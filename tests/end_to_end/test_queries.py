@@ -95,6 +95,18 @@ async def test_who_was_asked_before_is_remembered_over_a_restart(tmp_path):
         assert "differ by 1" in refused.sites[0].reason
 
 
+async def test_those_who_differ_may_tell_the_server_what_they_sent(tmp_path):
+    """Of three sites that are not in the second sum, one may be the server's: two are too few to hide in."""
+    async with query_trial(tmp_path, 8) as trial:
+        async with serving(trial.local, *trial.homes):
+            assert (await trial.ask(asked(COUNT))).state == "answered"
+        async with serving(trial.local, *trial.homes[:5]):
+            refused = await trial.ask(asked(COUNT))
+        assert (
+            "the 5 sites differ by 3 from 8 that were answered before, expected at least 4" in refused.sites[0].reason
+        )
+
+
 REFUSING = {
     "no policy": ("", "does not answer about the column 'age'"),
     "another column": ('\n[analytics]\ncolumns = ["sex"]\n', "does not answer about the column 'age'"),
