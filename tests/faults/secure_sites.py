@@ -16,6 +16,7 @@ from foedus.plan import AggregatorPlan, Cohort, SecureAggregation
 VALUES = {"a": 0.5, "b": -1.0, "c": 2.0, "d": 0.25, "e": 1.0}
 EAGER = Path(__file__).with_name("eager_sites.py")
 SCALE = 1024.0
+POLL_SECONDS = 0.1
 
 
 def add_sites(trial, extra=()):
@@ -29,7 +30,17 @@ def start_together(trial):
     """All five in one process."""
     homes = [str(trial.folder / site) for site in VALUES]
     trial.spawn("sites", [sys.executable, str(EAGER), *homes])
-    trial.connected(*VALUES)
+    connected(trial, *VALUES)
+
+
+def connected(trial, *sites):
+    """Wait until sites are connected, with one call at a time: a caller may make only so many a second."""
+
+    def all_there():
+        there = {name for name, site in trial.sites().items() if site.connected}
+        return there >= set(sites)
+
+    trial.until(all_there, f"{sites} connected", poll_seconds=POLL_SECONDS)
 
 
 def secure_plan(trial, *, rounds=1, minimum=5, deadline_seconds=60.0, **fields):

@@ -56,7 +56,7 @@ class Sweep:
         ready.stdin.write(b"go\n")
         ready.stdin.close()
         self.standby = self.prepare()
-        self.trial.until(self.answers, "the server answers")
+        self.trial.until(self.answers, "the server answers", poll_seconds=self.secure.POLL_SECONDS)
 
     def prepare(self):
         command = [sys.executable, str(LAUNCHER), str(self.orders), "server", "up", str(self.trial.folder / "server")]
@@ -86,7 +86,9 @@ class Sweep:
             run = self.fed.submit(plan, model)
         if kill_at:
             self.trial.until(
-                lambda: self.dead() or (run and self.fed.show(run).state == "finished"), "death, or the end"
+                lambda: self.dead() or (run and self.fed.show(run).state == "finished"),
+                "death, or the end",
+                poll_seconds=self.secure.POLL_SECONDS,
             )
             self.fed.kill("server")  # a step that the run did not reach must not come later
             self.start_server()

@@ -29,7 +29,7 @@ class Six:
 
     def start_x(self):
         self.trial.spawn("x", [sys.executable, str(LAUNCHER), str(self.trial.folder / "x")])
-        self.trial.connected(*self.secure.VALUES, "x")
+        self.secure.connected(self.trial, *self.secure.VALUES, "x")
 
     def submit(self, kill_at, **fields):
         """A run in which x dies; the run, and the model that it begins with."""
