@@ -131,10 +131,11 @@ class SecureAggregation(Settings):
     ``min_sites`` sites, of which ``colluders`` may be in league with the server; unset, a fifth, rounded up.
     A site's own policy may demand more of all of this.
 
-    Groups have ``group_size`` sites or more, and are drawn once for a run or anew for every round (``regroup``).
-    Of the sites that share sketches, ``wrong_holders`` may answer falsely and ``dropouts`` not at all; unset, as
-    many as the number of sites leaves room for. With ``noise`` every site adds its part of what makes the mean
-    differentially private: its standard deviation is ``noise_multiplier`` times ``clip_norm`` in the sum.
+    Groups have ``group_size`` sites or more, and are drawn once for a run or anew for every round
+    (``regroup``). Of the sites that share sketches, ``wrong_holders`` may answer falsely and ``dropouts``
+    not at all; unset, as many as the number of sites leaves room for. With ``strict`` each proves that its
+    sketch is short. With ``noise`` every site adds its part of what makes the mean differentially private:
+    its standard deviation in the sum is ``noise_multiplier`` times ``clip_norm``.
     """
 
     clip_norm: Positive = 10.0
@@ -146,6 +147,7 @@ class SecureAggregation(Settings):
     regroup: Literal["run", "round"] = "run"
     wrong_holders: Annotated[int, Field(ge=0)] | None = None
     dropouts: Annotated[int, Field(ge=0)] | None = None
+    strict: bool = False
     noise: Literal["none", "skellam", "discrete-gaussian"] = "none"
     noise_multiplier: NonNegative = 0.0
 

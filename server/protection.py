@@ -8,7 +8,7 @@ from ..plan import Plan
 from ..privacy.secagg.grouping import grouping_fault, groups_left
 from ..privacy.secagg.holders import sharing_fault, usual_reserves
 from .planner import fewest_updates, needed
-from .sum_descriptor import colluders_of
+from .sum_descriptor import HONEST_BESIDE_COLLUDERS, colluders_of
 
 # What decides by distances alone, and whose decision is a plain mean of those it selects.
 SELECTING = ("multi-krum", "mda", "mean")
@@ -121,5 +121,26 @@ def _by_mode(plan: Plan) -> tuple[tuple[bool, str], ...]:
                     f"aggregator {wanted.name!r} does more than select whom to average: take {', '.join(SELECTING)}",
                 ),
                 (bool(wanted.pre), "aggregator.pre mixes updates, and a sum of selected ones has none mixed"),
+                (
+                    (selected := _fewest_selected(plan, n)) < (least := _fewest_in_sum(plan, n)),
+                    f"aggregator {wanted.name!r} selects {selected} of {n} updates, and sites expect {least} in a sum: "
+                    "raise cohort.quorum (or minimum), or lower f",
+                ),
                 (fault is not None, f"{fault}"),
             )
+
+
+def _fewest_selected(plan: Plan, n: int) -> int:
+    f = plan.aggregator.f or 0
+    match plan.aggregator.name:
+        case "multi-krum":
+            return plan.aggregator.m or n - f - 2
+        case "mda":
+            return n - f
+        case _:
+            return n
+
+
+def _fewest_in_sum(plan: Plan, n: int) -> int:
+    """What a site's usual policy asks for."""
+    return max(plan.secure.min_sites, colluders_of(plan, n) + HONEST_BESIDE_COLLUDERS, -(-n // 2))

@@ -99,6 +99,7 @@ def describe(
         privacy_threshold=terms.privacy_threshold,
         packing=terms.packing,
         wrong_holders=terms.wrong_holders,
+        strict=plan.protection == "sketch" and wanted.strict,
         noise=NOISES[wanted.noise],
         noise_multiplier=wanted.noise_multiplier,
     )

@@ -112,8 +112,21 @@ class LocalFederation:
                 raise ConnectionFailed(f"the server did not start: {self.log('server')[-2000:]}")
             time.sleep(POLL_SECONDS)
 
-    def add_site(self, site: str, entry: str, parameters: Mapping[str, Any] | None = None) -> SiteHome:
-        """Invite and enrol a site whose home is ``folder/site``, with one task that its policy allows."""
+    def add_site(
+        self,
+        site: str,
+        entry: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        policy: Mapping[str, Any] | None = None,
+    ) -> SiteHome:
+        """Invite and enrol a site whose home is ``folder/site``, with one task that its policy allows.
+
+        Args:
+            site: its name.
+            entry: of the task, with ``parameters``.
+            policy: further keys for the top of ``policy.toml``, such as {"secure": {"min_sites": 4}}.
+        """
         request = operations_pb2.InviteRequest(name=site, role="site", lifetime_seconds=3600, approved=True)
         roster_key = read_roster_key(self.roster_key).public_key().public_bytes_raw()
         invitation, _ = ask(self.operator, lambda stub: invite(stub, request, roster_key))
@@ -121,6 +134,8 @@ class LocalFederation:
         task = TaskEntry(entry=entry, parameters=dict(parameters or {}))
         name = self._task_name(task, home)
         asyncio.run(join(invitation, home, clock=SystemClock(), tasks={name: task}))
+        lines = "".join(f"{key} = {toml_value(value)}\n" for key, value in (policy or {}).items())
+        home.policy.write_text(lines + home.policy.read_text())
         return home
 
     def sign_roster(self) -> int:

@@ -15,11 +15,11 @@ import torch
 from ... import configuration
 from ...client_sdk.task import TrainingJob, job_seed
 from ...client_sdk.torch_module import load_model
-from ...errors import ConfigError
 from ...modelfile import Model
 from ...plan import LocalTraining, Plan
 from .data import HOSPITALS, Patients, together, training_and_test
 from .model import HeartModel
+from .scaling import scaling_of
 from .scores import accuracy, auc
 from .task import heart_task
 
@@ -65,14 +65,11 @@ def quality(model: Model, split: int) -> Quality:
 
     Raises:
         LayoutMismatch: it is not a model of the heart task.
-        ConfigError: it has never been trained, so it does not know how to scale the features.
     """
     tests = {hospital: training_and_test(hospital, split)[1] for hospital in HOSPITALS}
     everyone = together(list(tests.values()))
     model.layout.require(heart_task(everyone, everyone).layout(), "the heart task")
-    if not model.counters_C.all():
-        raise ConfigError("the heart model has never been trained", hint="measure a model of round 1 or later")
-    module = HeartModel(everyone)
+    module = HeartModel()
     load_model(module, model)
     module.eval()
     with torch.no_grad():
@@ -88,7 +85,7 @@ def quality(model: Model, split: int) -> Quality:
 
 
 def _trained(patients: Patients, name: str, split: int, plan: Plan) -> Model:
-    task = heart_task(patients, patients)
+    task = heart_task(patients, patients, scaling_of(patients))
     job = TrainingJob(
         run="baseline", round=1, site=name, training=_whole_run(plan), seed=job_seed(plan.seed + split, 1, name)
     )

@@ -30,7 +30,8 @@ PLAIN = (
 )
 # One column per level but the first.
 ONE_HOT = (("chest_pain", 2), ("chest_pain", 3), ("chest_pain", 4), ("resting_ecg", 1), ("resting_ecg", 2))
-NUM_FEATURES = len(PLAIN) + len(ONE_HOT)
+FEATURES = (*PLAIN, *(f"{name}_{level}" for name, level in ONE_HOT))
+NUM_FEATURES = len(FEATURES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

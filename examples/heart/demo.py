@@ -36,12 +36,25 @@ from ...server.operator import operations
 from ...simulations.local import LocalFederation
 from .attacker import ATTACKS
 from .baseline import Quality, alone, centralised, heart_plan, quality
-from .data import HOSPITALS
-from .task import task_for
+from .data import FEATURES, HOSPITALS
+from .scaling import scaling_from, scaling_query
+from .task import initial_model
 
 ENTRY = "foedus.examples.heart.task:task_for"
+RECORDS_ENTRY = "foedus.examples.heart.records:records_for"
 ATTACKER_ENTRY = "foedus.examples.heart.attacker:task_for"
 ATTACKER = "attacker"
+# Each hospital's own policy must allow what its default does not.
+POLICY = {"secure": {"min_sites": len(HOSPITALS), "min_survivors": len(HOSPITALS)}}
+PROTECTED = (
+    "The server sees the sum of the hospitals' updates and no single one. Four are the fewest of which that hides "
+    "anything: none of them may drop out of a round, and two who told each other theirs would be left with the sum of "
+    "the other two."
+)
+UNPROTECTED = (
+    "The server sees every update: it takes more sites than these for a robust rule under a secure sum "
+    '(protection = "sketch" or "groups").'
+)
 CLIP = 0.5  # no hospital's update is longer than 0.3
 ON_THEIR_OWN = ("mean", "fltrust", "foolsgold")  # what these compare is not to be mixed
 NAMES = {
@@ -79,9 +92,16 @@ def run(
         with console.status("starting a server and four hospitals"):
             federation.start_server()
             for site, (entry, parameters) in sites.items():
-                federation.add_site(site, entry, {**parameters, "split": split})
+                federation.add_site(site, entry, {**parameters, "split": split}, policy=POLICY)
+                if site in HOSPITALS:
+                    asked = {"columns": FEATURES, "min_sites": len(HOSPITALS)}
+                    federation.open_records(site, RECORDS_ENTRY, {"hospital": site, "split": split}, policy=asked)
                 federation.start_site(site)
-            id = federation.submit(plan, task_for(hospital=HOSPITALS[0], split=split).initial(plan.seed))
+            federation.sign_roster()
+        with console.status("finding out in a secure sum how the features are scaled"):
+            scaling = scaling_from(federation.ask(scaling_query(len(HOSPITALS))))
+        console.print(PROTECTED if plan.protection == "masks" else UNPROTECTED)
+        id = federation.submit(plan, initial_model(scaling, plan.seed))
         progress = Progress(plan.rounds, dict.fromkeys(sites, "starting"))
         finished = asyncio.run(_watch(federation, id, progress, console))
         if finished.state != "finished":
@@ -99,6 +119,7 @@ def run(
         print(f"{NAMES[site]} was left out in {len(rounds_left_out)} of {finished.round} rounds")
     if json_file:
         result = _result(finished.round, federated, pooled, own, sha256, seconds) | {
+            "protection": plan.protection,
             "aggregator": plan.aggregator.name,
             "pre": plan.aggregator.pre,
             "attack": attack,
@@ -132,7 +153,7 @@ def plan_for(rounds: int | None, attack: str | None, aggregator: str | None) -> 
             "reference": HOSPITALS[0] if aggregator == "fltrust" else None,
         }
         robust = configuration.validate(AggregatorPlan, wanted, "the aggregator")
-        changed = changed.model_copy(update={"aggregator": robust})
+        changed = changed.model_copy(update={"aggregator": robust, "protection": "none"})
     require_coherent(changed)
     return changed
 

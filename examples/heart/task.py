@@ -11,14 +11,17 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.data import TensorDataset
 
 from ...client_sdk.torch_task import TorchTask
-from .data import Patients, training_and_test
+from ...modelfile import Model
+from .data import NUM_FEATURES, Patients, training_and_test
 from .model import HeartModel
+from .scaling import UNSCALED, Scaling
 from .scores import accuracy, auc
 
 
@@ -31,16 +34,22 @@ def task_for(*, hospital: str, split: int = 0) -> TorchTask:
     return heart_task(*training_and_test(hospital, split))
 
 
-def heart_task(training: Patients, test: Patients) -> TorchTask:
-    """The heart task on any patients."""
+def heart_task(training: Patients, test: Patients, scaling: Scaling = UNSCALED) -> TorchTask:
+    """The heart task on any patients; its initial model carries the scaling."""
     return TorchTask(
         name="heart",
-        model=lambda: HeartModel(training),
+        model=lambda: HeartModel(scaling),
         loss=loss,
         train_data=lambda: dataset(training),
         test_data=lambda: dataset(test),
         metrics=metrics,
     )
+
+
+def initial_model(scaling: Scaling, seed: int) -> Model:
+    """What the run starts from."""
+    nobody = Patients(np.zeros((0, NUM_FEATURES), np.float32), np.zeros(0, np.float32))
+    return heart_task(nobody, nobody, scaling).initial(seed)
 
 
 def loss(model: nn.Module, batch: list[Tensor]) -> Tensor:

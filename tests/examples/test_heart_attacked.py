@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,21 @@ from foedus.errors import ConfigError
 from foedus.examples.heart.attacker import ATTACKS
 from foedus.examples.heart.attacker import task_for as attacker_for
 from foedus.examples.heart.baseline import heart_plan, quality
-from foedus.examples.heart.data import HOSPITALS, training_and_test
+from foedus.examples.heart.data import HOSPITALS, together, training_and_test
 from foedus.examples.heart.demo import ATTACKER, plan_for, run
-from foedus.examples.heart.task import task_for
+from foedus.examples.heart.scaling import scaling_of
+from foedus.examples.heart.task import initial_model, task_for
 from foedus.modelfile import Model
 from foedus.plan import Plan
 from foedus.server.aggregation import aggregator_for
 
 TASKS: dict[str, Task] = {hospital: task_for(hospital=hospital) for hospital in HOSPITALS}
+SCALING = scaling_of(together([training_and_test(hospital, 0)[0] for hospital in HOSPITALS]))
 NUM_TRAINING = sum(len(training_and_test(hospital, 0)[0]) for hospital in HOSPITALS)
 
 
 def trained(task: Task, received: Model | None = None, site: str = "s") -> Any:
-    received = received or task.initial(0)
+    received = received or initial_model(SCALING, 0)
     job = TrainingJob(run="r", round=1, site=site, training=heart_plan().training, seed=job_seed(0, 1, site))
     result = task.train(received, job)
     return result, result.model.trainable_D - received.trainable_D
@@ -66,12 +69,13 @@ def test_without_attack_or_rule_the_plan_is_the_example_s() -> None:
     assert plan_for(None, None, None) == heart_plan()
     assert plan_for(None, None, "mean") == heart_plan()
     assert plan_for(3, None, None).rounds == 3
+    assert plan_for(None, None, None).protection == "masks"
 
 
 def test_under_attack_five_sites_are_waited_for_and_one_may_lie() -> None:
     plan = plan_for(None, "ipm", "multi-krum")
     assert (plan.cohort.minimum, plan.aggregator.name, plan.aggregator.f) == (5, "multi-krum", 1)
-    assert plan.aggregator.weighting is None
+    assert (plan.aggregator.weighting, plan.protection) == (None, "none")
     assert plan_for(None, "ipm", "mean").aggregator == heart_plan().aggregator
     assert plan_for(None, None, "krum").aggregator.f == 0
 
@@ -106,7 +110,7 @@ def test_the_command_reads_the_environment() -> None:
 
 def federated(tasks: dict[str, Task], plan: Plan) -> Model:
     """The federation in its plainest form, over the sites' own tasks."""
-    aggregator, model = aggregator_for(plan.aggregator), tasks["cleveland"].initial(plan.seed)
+    aggregator, model = aggregator_for(plan.aggregator), initial_model(SCALING, plan.seed)
     for number in range(1, plan.rounds + 1):
         results = []
         for site, task in tasks.items():
@@ -115,13 +119,8 @@ def federated(tasks: dict[str, Task], plan: Plan) -> Model:
                 task.train(model, TrainingJob(run="r", round=number, site=site, training=plan.training, seed=seed))
             )
         updates_ND = np.array([result.model.trainable_D - model.trainable_D for result in results])
-        buffers_NB = np.array([result.model.buffers_B for result in results])
         aggregate = aggregator(updates_ND, [result.num_examples for result in results])
-        weights_N = aggregate.weights_N
-        buffers_B = np.median(buffers_NB, axis=0) if weights_N is None else np.average(buffers_NB, 0, weights_N)
-        counters_C = np.max([result.model.counters_C for result in results], axis=0)
-        trainable_D = model.trainable_D + aggregate.update_D
-        model = Model(model.layout, trainable_D, buffers_B.astype(np.float32), counters_C, {})
+        model = replace(model, trainable_D=model.trainable_D + aggregate.update_D)
     return model
 
 
@@ -134,7 +133,7 @@ def honest_accuracy() -> float:
 def test_other_rules_hold_as_well(name: str, honest_accuracy: float) -> None:
     tasks = {**TASKS, ATTACKER: attacker_for(attack="ipm")}
     accuracy = quality(federated(tasks, plan_for(None, "ipm", name)), split=0).accuracy
-    assert abs(accuracy - honest_accuracy) <= 0.02
+    assert accuracy >= honest_accuracy - 0.02
 
 
 def demonstrated(folder: Path, *, rounds: int | None = None, **under: str) -> dict[str, Any]:
@@ -148,6 +147,7 @@ def demonstrated(folder: Path, *, rounds: int | None = None, **under: str) -> di
 def test_nobody_is_left_out_of_an_honest_federation(tmp_path: Path) -> None:
     result = demonstrated(tmp_path, rounds=2)
     assert (result["attack"], result["aggregator"], result["attacker"], result["left_out"]) == (None, "mean", None, {})
+    assert result["protection"] == "masks"
 
 
 @pytest.mark.slow
