@@ -5,11 +5,44 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from .checks import require_enough, require_signed, view_digest
+from .checks import require_distinct_keys, require_enough, require_group, require_signed, view_digest
 from .codes import AbortCode, abort
 from .messages import Revealed, Which, read_signed_list
 from .signing import Kind, Signed
 from .state import SiteState
+
+
+def with_keys(state: SiteState, body: bytes) -> SiteState:
+    """The state in which everybody's keys are known, from a key list.
+
+    Raises:
+        SecureSumFailed: the list is not one in which this site takes part as it has, or a key in it is there twice.
+    """
+    session, sid = state.descriptor, state.descriptor.sid
+    require_group(session, body)
+    keys = read_signed_list(body, Kind.KEYS, sid)
+    require_signed(keys, state.public_key_of)
+    own = next(answer.reply for answer in state.answers if answer.reply[:1] == bytes([Kind.KEYS]))
+    if own not in {message.to_bytes() for message in keys if message.sender == state.site}:
+        raise abort(AbortCode.BAD_LIST, "the key list does not hold the keys that this site has sent")
+    require_enough(len(keys), session.min_sites, "sites have sent keys")
+    require_distinct_keys(keys)
+    return replace(state, keys=keys)
+
+
+def require_one_opening(state: SiteState, members: Collection[bytes], threshold: int) -> None:
+    """Two attempts with this site's update must not both be opened, even by different sites.
+
+    Each needs so many less c honest sites, and each of those takes part in the opening of one attempt at a round. So
+    t + t' > |members of either| + c leaves too few for the other one.
+
+    Raises:
+        SecureSumFailed: "policy".
+    """
+    for before in state.exposures:
+        either = len(set(before.members) | set(members))
+        if before.threshold + threshold <= either + state.descriptor.colluders:
+            raise abort(AbortCode.POLICY, "so many sites have left since the last attempt that both could be opened")
 
 
 def with_survivors(state: SiteState, body: bytes) -> SiteState:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
+
+from ..sharing.selection import hides_enough
 from .codes import AbortCode, abort
 from .descriptor import Mode, SessionDescriptor
 from .graph import Graph, graph_of
@@ -59,6 +62,13 @@ def require_enough(count: int, needed: int, what: str) -> None:
     """Raise SecureSumFailed("too-few") for fewer than ``needed``."""
     if count < needed:
         raise abort(AbortCode.TOO_FEW, f"{count} {what}, expected at least {needed}")
+
+
+def require_hidden(weights: Collection[int], least: int) -> None:
+    """Raise SecureSumFailed("selection-too-small") unless a sum with these weights mixes as much as ``least`` alike."""
+    if not hides_enough(np.array(list(weights), np.int64), least):
+        reason = f"the selection of {len(weights)} sites does not hide an update as {least} alike do"
+        raise abort(AbortCode.SELECTION_TOO_SMALL, reason)
 
 
 def session_graph(session: SessionDescriptor, keys: Sequence[Signed]) -> Graph:

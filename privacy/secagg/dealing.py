@@ -23,14 +23,13 @@ from ..sharing.field import Elements, Integers, Stream, from_bytes, from_integer
 from ..sharing.packing import Packing, deal, degree_masks, hidden, hidden_blocks, vanishing_masks, zero_sum_masks
 from ..sharing.products import pair_count, product_answers
 from ..sharing.shortness import bits_of, projections, shortness_answers
-from ..sharing.sketches import ROWS
 from ..sharing.sums import sum_answers
 from .checks import require_enough
 from .descriptor import SessionDescriptor
 from .holders import answers_needed
 from .prg import stream
+from .share_terms import length_of, width_of
 from .sharing_messages import Products
-from .sketch_terms import width_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +84,21 @@ class Dealing:
 
 
 def dealing_of(session: SessionDescriptor, survivors: Sequence[bytes]) -> Dealing:
-    """How these survivors share their sketches.
+    """How these survivors share their sketches, or these members their updates.
 
     Masks come from the T + 1 + D of them with the lowest SHA-256(sid ‖ id): D may vanish, T collude.
 
     Raises:
         SecureSumFailed: "too-few" survivors for the session's T and E.
     """
-    needed = answers_needed(session.privacy_threshold, session.wrong_holders)
-    require_enough(len(survivors), needed, "sites are left to share sketches")
-    packing = Packing(len(survivors), 1, session.privacy_threshold, len(survivors) - needed, session.wrong_holders)
+    n, k, t, e = len(survivors), session.packing, session.privacy_threshold, session.wrong_holders
+    needed = answers_needed(t, e, k)
+    require_enough(n, needed, "sites are left to share vectors")
     sid = session.sid
     drawn = sorted(survivors, key=lambda site: hashlib.sha256(sid + site).digest())
-    masking = drawn[: session.privacy_threshold + 1 + session.dropouts]
-    return Dealing(tuple(survivors), packing, ROWS, tuple(sorted(masking)), width_of(session))
+    masking = tuple(sorted(drawn[: t + 1 + session.dropouts]))
+    packing = Packing(n, k, t, n - needed, e)
+    return Dealing(tuple(survivors), packing, length_of(session), masking, width_of(session))
 
 
 def dealt(dealing: Dealing, dealer: bytes, vector_L: Integers, draw: Stream) -> Elements:

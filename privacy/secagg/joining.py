@@ -17,7 +17,7 @@ from .signing import Kind, sign
 from .state import SiteState, Stage, Step, answered
 
 MAX_OFFER_BYTES = 2 << 20
-MAX_SKETCHES = 2  # each attempt draws other sketches of the same update, and lets each colluder ask another question
+MAX_SHARED = 2  # each attempt draws other sketches of the same update, and lets each colluder ask another question
 
 
 def join(message: bytes, member: Member, local: Local, previous: SiteState | None = None) -> Step | Refusal:
@@ -107,8 +107,8 @@ def _require_fresh(session: SessionDescriptor, local: Local, previous: SiteState
         raise ValueError("previous must be of the same run and round")
     if previous.stage is Stage.REVEALED:
         raise abort(AbortCode.ALREADY_REVEALED, f"round {session.round} of run {session.run} was revealed before")
-    if session.mode is Mode.SKETCH and len(previous.exposures) >= MAX_SKETCHES:
-        reason = f"this site has masked its update in {MAX_SKETCHES} attempts, each of which may have shown products"
-        raise abort(AbortCode.POLICY, f"{reason} of its sketch; another would show more")
+    if session.mode in (Mode.SKETCH, Mode.SHARES) and len(previous.exposures) >= MAX_SHARED:
+        reason = f"this site has sent its update in {MAX_SHARED} attempts, each of which may have shown products"
+        raise abort(AbortCode.POLICY, f"{reason} of it; another would show more")
     if session.attempt <= before.attempt:
         raise abort(AbortCode.POLICY, f"attempt {session.attempt} is not after attempt {before.attempt}")

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..sharing.dealers import Judgement, judge_degrees, judge_masks, judge_shortness
-from ..sharing.field import Stream
+from ..sharing.field import Integers, Stream
 from ..sharing.packing import Packing
 from ..sharing.products import assembled
 from ..sharing.selection import implausible, squared_distances
@@ -29,7 +29,7 @@ class Judged:
     """What a rule may choose from.
 
     Attributes:
-        sites: those whose sketches are worth a look, sorted: N.
+        sites: those whose sketches, or updates, are worth a look, sorted: N.
         squared_PP: the squared distances between their updates and to no update at all (the last row), float64, in
             whole steps squared, as ``aggregators.geometry.Geometry`` takes them; infinite where none can be.
         refused: why each other dealer must not be selected.
@@ -50,7 +50,7 @@ def judge(
     answers: Mapping[bytes, Products],
     *,
     byzantine: int,
-    shift: int,
+    shift: int | None,
     bound: int,
     draw: Stream,
 ) -> Judged:
@@ -61,7 +61,7 @@ def judge(
         dealers: whose sketches the answers are about, sorted.
         answers: by holder.
         byzantine: f.
-        shift: r, bits that every sketch has lost.
+        shift: r, bits that every sketch has lost; None where whole updates were shared, and proved short.
         bound: B, the greatest norm of an update in steps.
         draw: private randomness of the server, the same if it judges again.
 
@@ -82,21 +82,33 @@ def judge(
         raise abort(AbortCode.UNDECODABLE, f"more than {dealing.packing.liars} sites have dealt or answered falsely")
     refused = _reasons(outcome)
     lying = {dealing.members[place] for place in found.liars}
-    refused |= dict.fromkeys(lying, "it has answered falsely about products of sketches")
-    others = max(0, len(kept) - byzantine - 1)
-    for reason, found_at in (
-        ("its products with other sketches are none that sketches have", implausible(found.gram_NN, PLAUSIBLE, others)),
-        ("its update is longer than the clip norm allows", too_long(found.gram_NN, shift, bound)),
-    ):
+    refused |= dict.fromkeys(lying, "it has answered falsely about products")
+    limit, unit = (bound**2, 1.0) if shift is None else (PLAUSIBLE, unit_of(shift))
+    for reason, found_at in _worthless(found.gram_NN, byzantine, shift, bound):
         refused |= {kept[place]: reason for place in found_at if kept[place] not in refused}
     places = [place for place, dealer in enumerate(kept) if dealer not in refused]
     return Judged(
         tuple(kept[place] for place in places),
-        squared_distances(found.gram_NN[np.ix_(places, places)], PLAUSIBLE, unit_of(shift)),
+        squared_distances(found.gram_NN[np.ix_(places, places)], limit, unit),
         {site: reason for site, reason in refused.items() if site in dealers},
         tuple(holder for holder in holders if holder not in lying),
         replace(packing, liars=packing.liars - len(lying)),
     )
+
+
+def _worthless(
+    gram_NN: Integers, byzantine: int, shift: int | None, bound: int
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """The dealers whose products say that they have dealt no update within the bound, by reason.
+
+    Products of updates that were proved short are exact, so that their squares say it all.
+    """
+    long = "its update is longer than the clip norm allows"
+    if shift is None:
+        return ((long, implausible(gram_NN, bound**2, 0)),)
+    others = max(0, len(gram_NN) - byzantine - 1)
+    strange = "its products with other sketches are none that sketches have"
+    return (strange, implausible(gram_NN, PLAUSIBLE, others)), (long, too_long(gram_NN, shift, bound))
 
 
 def _settled(dealing: Dealing, dealers: tuple[bytes, ...], answers: Mapping[bytes, Products]) -> Outcome:

@@ -11,6 +11,7 @@ from .graph import num_holders
 from .grouping import fewest_groups, group_sizes, group_threshold
 from .groups import group_sessions
 from .noise import noise_fault
+from .share_terms import share_fault
 from .sketch_terms import sketch_fault
 from .thresholds import share_threshold
 
@@ -97,12 +98,10 @@ class SumPolicy:
                 self._require_sum(session)
             case Mode.GROUPS:
                 self._require_groups(session)
-            case Mode.SKETCH:
-                fault = sketch_fault(session)
+            case Mode.SKETCH | Mode.SHARES:
+                fault = sketch_fault(session) if mode is Mode.SKETCH else share_fault(session)
                 _require((fault is None, fault or ""))
                 self._require_sum(session)
-            case _:
-                raise abort(AbortCode.POLICY, f"there is no protection {mode.name.lower()!r} yet")
 
     def _noise(self, session: SessionDescriptor) -> tuple[tuple[bool, str], ...]:
         """That there is enough noise, where noise hides what it is meant to hide; whole numbers as they are."""

@@ -13,18 +13,15 @@ from dataclasses import dataclass, field
 from ...errors import ProtocolError
 from ..sharing.field import ELEMENT_BYTES, Elements, from_bytes, to_bytes
 from ..sharing.products import pair_count
-from ..sharing.sketches import ROWS
 from .codes import AbortCode, abort
 from .descriptor import Mode, SessionDescriptor
 from .encoding import DIGEST_BYTES, SITE_ID_BYTES, Reader, listed, number
-from .holders import MAX_HOLDERS
-from .keys import PROTOCOL, TAG_BYTES
+from .keys import PROTOCOL
 from .messages import Unmask, max_message_bytes, read_signed, require_sorted, signed_list
+from .share_terms import BOX_BYTES, boxes_bytes, length_of, width_of
 from .signing import HEADER_BYTES, SIGNATURE_BYTES, Kind, Signed
-from .sketch_terms import proof_elements, width_of
 
 _WEIGHT_BYTES = 4
-_BOX_BYTES = SITE_ID_BYTES + 4 + TAG_BYTES  # beside its elements
 
 # The messages of a site that have boxes behind them.
 _WITH_BOXES = frozenset({Kind.DEAL, Kind.AGREE})
@@ -35,15 +32,20 @@ def max_session_message_bytes(session: SessionDescriptor) -> int:
 
     With sketches, beside what a sum needs: n boxes of 8 (2048 + n (n + 1) / 2 + 2) + 16 bytes, and a signed deal of
     each site with n digests. That is 0.2 MB for 10 sites, 0.4 MB for 20 and 2.4 MB for 64. A proof that they are short
-    takes 8 (128 (w + 1) + 1) + 36 bytes more for each of n: 0.4 MB, 0.9 MB and 3.9 MB.
+    takes 8 (128 (w + 1) + 1) + 36 bytes more for each of n: 0.4 MB, 0.9 MB and 3.9 MB. With whole updates there are
+    ⌈d/K⌉ elements in place of 2048.
     """
-    n = min(session.num_sites, MAX_HOLDERS)
-    if session.mode is not Mode.SKETCH:
-        return max_message_bytes(session.num_sites)
-    box = _BOX_BYTES + ELEMENT_BYTES * (ROWS + pair_count(n) + 2)
-    proof = _BOX_BYTES + ELEMENT_BYTES * (proof_elements(width_of(session)) + 1) if session.strict else 0
-    deal = HEADER_BYTES + DIGEST_BYTES + 4 + n * (SITE_ID_BYTES + DIGEST_BYTES) + SIGNATURE_BYTES
-    return max_message_bytes(session.num_sites) + n * (box + proof + deal)
+    longest = max_message_bytes(session.num_sites)
+    if session.mode not in (Mode.SKETCH, Mode.SHARES):
+        return longest
+    columns = -(-length_of(session) // session.packing)
+    return longest + boxes_bytes(session.num_sites, columns, width_of(session))
+
+
+def deal_bytes(num_members: int, num_elements: int) -> int:
+    """How long a Deal message with its boxes is, each of so many elements."""
+    signed = HEADER_BYTES + DIGEST_BYTES + 4 + (num_members - 1) * (SITE_ID_BYTES + DIGEST_BYTES) + SIGNATURE_BYTES
+    return signed + 4 + (num_members - 1) * (BOX_BYTES + ELEMENT_BYTES * num_elements)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,8 @@ from dataclasses import replace
 
 from ...errors import SecureSumFailed
 from ..secrets import Secret
-from .agreement import require_agreement, shares_given, with_survivors
-from .checks import (
-    require_distinct_keys,
-    require_enough,
-    require_group,
-    require_signed,
-    session_graph,
-)
+from .agreement import require_agreement, require_one_opening, shares_given, with_keys, with_survivors
+from .checks import require_enough, session_graph
 from .codes import AbortCode, Refusal, abort, refusal_of
 from .descriptor import Mode, SessionDescriptor
 from .keys import agree, derive, loaded, seal, unseal
@@ -36,7 +30,7 @@ from .messages import (
 from .shamir import SHARE_BYTES, share
 from .sharing_messages import max_session_message_bytes
 from .signing import Kind, sign
-from .sketch_site import PROVED, SKETCHED
+from .sketch_site import PROVED, SHARED, SKETCHED
 from .state import Answers, Held, SiteState, Stage, Step, answered
 
 
@@ -73,26 +67,14 @@ def _framed(state: SiteState, message: bytes) -> tuple[Kind, bytes]:
     return kind, body
 
 
-def _own(state: SiteState, kind: Kind) -> bytes:
-    """The message of a kind that this site has signed."""
-    return next(answer.reply for answer in state.answers if answer.reply[:1] == bytes([kind]))
-
-
 def _deal(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
     """KeyList -> Shares: check everybody's keys, then seal shares of both secrets to each holder."""
     session, sid = state.descriptor, state.descriptor.sid
-    require_group(session, body)
-    keys = read_signed_list(body, Kind.KEYS, sid)
-    require_signed(keys, state.public_key_of)
-    if _own(state, Kind.KEYS) not in {message.to_bytes() for message in keys if message.sender == state.site}:
-        raise abort(AbortCode.BAD_LIST, "the key list does not hold the keys that this site has sent")
-    require_enough(len(keys), session.min_sites, "sites have sent keys")
-    require_distinct_keys(keys)
-    state = replace(state, stage=Stage.SHARES_SENT, keys=keys)
-    holders = session_graph(session, keys).holders(state.site)
+    state = replace(with_keys(state, body), stage=Stage.SHARES_SENT)
+    holders = session_graph(session, state.keys).holders(state.site)
     require_enough(len(holders), state.threshold, "sites would hold shares of this site's secrets")
-    _require_one_opening(state)
-    bodies = {message.sender: Keys.from_bytes(message.body) for message in keys}
+    require_one_opening(state, state.members, state.threshold)
+    bodies = {message.sender: Keys.from_bytes(message.body) for message in state.keys}
     seed_shares = share(state.seed, state.threshold, len(holders))
     mask_shares = share(state.mask_key, state.threshold, len(holders))
     seal_key, mask_key = loaded(state.seal_key), loaded(state.mask_key)
@@ -110,18 +92,6 @@ def _deal(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, byt
         kind = Kind.SHARES.label
         sealed.append(Sealed(holder, seal(key, plain, sid=sid, kind=kind, sender=state.site, receiver=holder)))
     return state, sign(member.key, Kind.SHARES, sid, Shares(tuple(sealed)).to_bytes()).to_bytes()
-
-
-def _require_one_opening(state: SiteState) -> None:
-    """Two attempts with this site's masked update must not both be opened, even by different sites.
-
-    Each needs t - c shares of honest sites, and each of those gives shares in one attempt of a round. So
-    t + t' > |members of either| + c leaves too few for the other one.
-    """
-    for before in state.exposures:
-        either = len(set(before.members) | set(state.members))
-        if before.threshold + state.threshold <= either + state.descriptor.colluders:
-            raise abort(AbortCode.POLICY, "so many sites have left since the last attempt that both could be opened")
 
 
 def _take_shares(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
@@ -182,6 +152,10 @@ _SUM: Answers = _DEALING | {
 
 
 def _answers_in(session: SessionDescriptor) -> Answers:
-    if session.mode is not Mode.SKETCH:
-        return _SUM
-    return _DEALING | (PROVED if session.strict else SKETCHED)
+    match session.mode:
+        case Mode.SKETCH:
+            return _DEALING | (PROVED if session.strict else SKETCHED)
+        case Mode.SHARES:
+            return SHARED
+        case _:
+            return _SUM

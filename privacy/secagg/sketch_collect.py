@@ -1,5 +1,7 @@
 """The server's half of a session of sketches: a secure sum in which, between masking and unmasking, a rule chooses.
 
+In one of shares nothing is masked: once the keys are known, whole updates are dealt as sketches are otherwise.
+
 Like ``SumCollection`` it depends on nothing but what it was made with and the messages received and phases closed, in
 order; the rule must choose alike from alike, and the private randomness follows from a secret that is stored.
 """
@@ -10,23 +12,21 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-import numpy as np
-
 from ...errors import SecureSumFailed
 from ..secrets import Secret
 from ..sharing.field import ELEMENT_BYTES, Elements
-from ..sharing.selection import hides_enough
-from .checks import require_enough
+from .checks import require_enough, require_hidden, view_digest
 from .codes import AbortCode, Refusal, abort, refusal_of
 from .collect import Phase, SumCollection
 from .dealing import Dealing, dealing_of
-from .descriptor import SessionDescriptor
+from .descriptor import Mode, SessionDescriptor
 from .inbox import Inbox
 from .judging import Judged, judge
 from .keys import TAG_BYTES, derive
 from .messages import frame, signed_list
 from .prg import stream
 from .roster import Roster
+from .share_terms import proof_elements
 from .sharing_messages import (
     Box,
     Boxes,
@@ -36,16 +36,17 @@ from .sharing_messages import (
     SumAnswer,
     agreement_on,
     agreement_on_proofs,
+    deal_bytes,
     digests_of,
     max_session_message_bytes,
     split_boxes,
     view_of_selection,
 )
 from .signing import Kind, Signed
-from .sketch_terms import bound_of, proof_elements, shift_of
+from .sketch_terms import bound_of, shift_of
 
-# Which of the sites judged are to be in the sum. It must not depend on anything else.
-Choice: TypeAlias = Callable[[Judged], Collection[bytes]]
+# Which of the sites judged are to be in the sum, with shares also how often. It must not depend on anything else.
+Choice: TypeAlias = Callable[[Judged], Collection[bytes] | Mapping[bytes, int]]
 
 # How messages begin that are those of a secure sum.
 _OF_A_SUM = frozenset(bytes([kind]) for kind in (Kind.KEYS, Kind.SHARES, Kind.COMPLAINT, Kind.MASKED, Kind.ACK))
@@ -53,11 +54,11 @@ _OF_A_SUM = frozenset(bytes([kind]) for kind in (Kind.KEYS, Kind.SHARES, Kind.CO
 
 @dataclass(slots=True)
 class SketchCollection:
-    """One session of sketches at the server; driven as a ``SumCollection`` is.
+    """One session of sketches or shares at the server; driven as a ``SumCollection`` is.
 
     Acknowledgements that come before there is a selection are refused: they would be of the survivors.
 
-    When the last phase is over, ``sketch_opening.open_selected`` and ``add_up_selected`` give the sum.
+    When the last phase is over, ``sketch_opening`` gives the sum.
 
     Attributes:
         descriptor: the session.
@@ -65,10 +66,10 @@ class SketchCollection:
         secret: 32 bytes of the operating system's randomness, drawn once for the session and stored with it.
         choose: the rule.
         masks: the secure sum around it.
-        survivors: whose masked updates have arrived, once that is settled; ``view`` is their view.
+        survivors: whose masked updates, or with shares whose keys have come, once that is settled, in their ``view``.
         deals, products, sums: what the sites have sent.
         judged: what the rule was shown, and who was refused why; once the products are there.
-        selected: whose updates are in the sum.
+        weights: whose updates are in the sum, and what each weighs.
 
     Raises:
         ConfigError: a participant is not in the roster.
@@ -85,7 +86,7 @@ class SketchCollection:
     survivors: tuple[bytes, ...] = ()
     view: bytes = b""
     judged: Judged | None = None
-    selected: tuple[bytes, ...] = ()
+    weights: Mapping[bytes, int] = field(default_factory=dict)
     _boxes: dict[tuple[bytes, Kind], dict[bytes, Box]] = field(default_factory=dict, repr=False)
     _inbox: Inbox = field(init=False)
     _between: Phase | None = None
@@ -116,12 +117,24 @@ class SketchCollection:
         return self._asked - self._inbox.senders(Kind(self.phase))
 
     @property
-    def dealing(self) -> Dealing:
-        """How the survivors share their sketches.
+    def selected(self) -> tuple[bytes, ...]:
+        """Whose updates are in the sum, sorted."""
+        return tuple(sorted(self.weights))
 
-        Raises:
-            SecureSumFailed: "too-few" survivors.
-        """
+    @property
+    def came(self) -> frozenset[bytes]:
+        """Whose updates have come: masked, or in shares."""
+        if self.descriptor.mode is Mode.SHARES:
+            return self._inbox.senders(Kind.DEAL)
+        return frozenset(self.survivors or self.masks.masked)
+
+    def deal_bytes(self, site: bytes) -> int:
+        """How long the Deal message of a survivor is, with its boxes."""
+        return deal_bytes(len(self.survivors), self.dealing.num_elements(site))
+
+    @property
+    def dealing(self) -> Dealing:
+        """How the survivors share their sketches or updates. Raises SecureSumFailed: "too-few" survivors."""
         return dealing_of(self.descriptor, self.survivors)
 
     def offer(self) -> bytes:
@@ -163,7 +176,7 @@ class SketchCollection:
                 n, masking = len(self.deals), set(self.dealing.mask_dealers) & set(self.deals)
                 self.products[sender] = Products.from_bytes(body, n, len(masking), n * self.descriptor.strict)
             case _:
-                answer = SumAnswer.from_bytes(body, self.dealing.length)
+                answer = SumAnswer.from_bytes(body, self.dealing.columns)
                 self.masks.unmask[sender] = self.masks.checked(sender, answer.unmask)
                 self.sums[sender] = answer.sum_L
 
@@ -190,7 +203,9 @@ class SketchCollection:
             FoedusError: what ``choose`` raises.
         """
         phase = self.phase
+        shares = self.descriptor.mode is Mode.SHARES
         close = {
+            Phase.KEYS: self._settle_members if shares else self.masks.close,
             Phase.MASKED: self._settle,
             Phase.DEALS: self._list_deals,
             Phase.AGREEMENTS: self._list_proofs if self.descriptor.strict else self._deliver,
@@ -198,7 +213,7 @@ class SketchCollection:
             Phase.PRODUCTS: self._select,
         }.get(phase, self.masks.close)
         messages = close()
-        self._between = (_PROVED if self.descriptor.strict else _BETWEEN).get(phase)
+        self._between = (_SHARED if shares else _PROVED if self.descriptor.strict else _BETWEEN).get(phase)
         self._asked = frozenset(messages)
         return messages
 
@@ -206,6 +221,15 @@ class SketchCollection:
         messages = self.masks.close()
         dealing_of(self.descriptor, tuple(self.masks.masked))
         self.survivors, self.view = tuple(self.masks.masked), self.masks.view
+        return messages
+
+    def _settle_members(self) -> Mapping[bytes, bytes]:
+        messages = self.masks.close()
+        members = tuple(self.masks.keys)
+        dealing_of(self.descriptor, members)
+        self.survivors = members
+        self.view = view_digest(self.descriptor.sid, list(self.masks.keys.values()), (), ())
+        self.masks.phase = Phase.ACKS  # nothing is masked, so that only the selection is left to be agreed on
         return messages
 
     def _list_deals(self) -> Mapping[bytes, bytes]:
@@ -226,7 +250,7 @@ class SketchCollection:
     def _require_dealers(self) -> None:
         session = self.descriptor
         needed = max(session.needed_acks, session.needed_survivors, self.dealing.packing.answers_needed)
-        require_enough(len(self.deals), needed, "sites have dealt sketches")
+        require_enough(len(self.deals), needed, "sites have dealt")
         self.dealing.require_masks(tuple(self.deals))
 
     def _deliver(self) -> Mapping[bytes, bytes]:
@@ -252,23 +276,24 @@ class SketchCollection:
             tuple(self.deals),
             self.products,
             byzantine=session.byzantine,
-            shift=shift_of(session),
+            shift=None if session.mode is Mode.SHARES else shift_of(session),
             bound=bound_of(session),
             draw=stream(derive(session.sid, self.secret, "server/products")),
         )
-        chosen = tuple(sorted(self.choose(judged)))
-        if not set(chosen) <= set(judged.sites):
+        chosen = self.choose(judged)
+        weights = dict(chosen) if isinstance(chosen, Mapping) else dict.fromkeys(chosen, 1)
+        if not set(weights) <= set(judged.sites):
             raise ValueError("a rule may only choose from the sites judged")
-        selection = Selection(dict.fromkeys(chosen, 1))
-        if not hides_enough(np.ones(len(chosen), np.int64), session.needed_survivors):
-            reason = f"{len(chosen)} sites are selected, expected at least {session.needed_survivors}"
-            raise abort(AbortCode.SELECTION_TOO_SMALL, reason)
-        self.judged, self.selected = judged, chosen
+        selection = Selection(weights)
+        require_hidden(weights.values(), session.needed_survivors)
+        self.judged, self.weights = judged, weights
         asked = sorted(self.products)
-        self.masks.narrow(chosen, view_of_selection(session.sid, self._challenge, selection), asked)
+        masked = weights if session.mode is Mode.SKETCH else ()
+        self.masks.narrow(masked, view_of_selection(session.sid, self._challenge, selection), asked)
         return dict.fromkeys(asked, frame(Kind.SELECT, session.sid, selection.to_bytes()))
 
 
 # After which phase comes which of those between masking and acknowledging.
 _BETWEEN = {Phase.MASKED: Phase.DEALS, Phase.DEALS: Phase.AGREEMENTS, Phase.AGREEMENTS: Phase.PRODUCTS}
 _PROVED = _BETWEEN | {Phase.AGREEMENTS: Phase.CONFIRMATIONS, Phase.CONFIRMATIONS: Phase.PRODUCTS}
+_SHARED = _PROVED | {Phase.KEYS: Phase.DEALS}

@@ -1,6 +1,6 @@
 """From the last answers to the sum of the selected updates, and whether it is the sum of what was judged.
 
-Shape suffixes: H holders who answered, L values of a sketch.
+Shape suffixes: H holders who answered, L values of what was shared, D coordinates.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from ..sharing.sketches import PLAUSIBLE, agree
 from ..sharing.sums import summed
 from .checks import require_enough
 from .codes import AbortCode, abort
+from .descriptor import Mode
 from .keys import derive
 from .opening import Opening, SecureSum, add_up, open_sum
 from .prg import Words, stream
 from .sketch_collect import SketchCollection
-from .sketch_terms import shift_of
+from .sketch_terms import bound_of, shift_of
 from .sketching import sketch_of
 
 
@@ -42,7 +43,7 @@ def add_up_selected(collection: SketchCollection, opening: Opening, rows: Iterab
             masked another update than it has had judged. The round is spent; which of them it was, nobody can tell.
             As ``add_up`` besides.
     """
-    sketched_L, liars = _sum_of_sketches(collection)
+    sketched_L, liars = _sum_of_vectors(collection, isqrt(PLAUSIBLE))
     found = add_up(collection.descriptor, opening, rows)
     session, count = collection.descriptor, len(opening.survivors)
     words_D = found.sum_D.view(session.ring.unsigned)
@@ -53,23 +54,41 @@ def add_up_selected(collection: SketchCollection, opening: Opening, rows: Iterab
     )
 
 
-def _sum_of_sketches(collection: SketchCollection) -> tuple[Integers, list[bytes]]:
-    session, judged, dealing = collection.descriptor, collection.judged, collection.dealing
+def add_up_shares(collection: SketchCollection) -> SecureSum:
+    """The weighted sum of the selected updates, exactly, in a session of shares: ``sum_D`` is int64.
+
+    Args:
+        collection: in its last phase.
+
+    Raises:
+        SecureSumFailed: "too-few" answers; "undecodable": too many holders lie. The round is spent.
+    """
+    session, weights = collection.descriptor, collection.weights
+    sum_D, liars = _sum_of_vectors(collection, bound_of(session))
+    return SecureSum(sum_D, sum(weights.values()), session.scale, collection.selected, tuple(sorted(liars)))
+
+
+def _sum_of_vectors(collection: SketchCollection, bound: int) -> tuple[Integers, list[bytes]]:
+    """The weighted sum of what the selected have shared, none longer than ``bound``; and who answered falsely."""
+    session, judged = collection.descriptor, collection.judged
     if judged is None:
         raise ValueError("nothing was selected yet")
+    dealing = collection.dealing
     holders = [holder for holder in judged.holders if holder in collection.sums]
-    require_enough(len(holders), judged.packing.answers_needed, "sites have answered for the sum of sketches")
+    require_enough(len(holders), judged.packing.answers_needed, "sites have answered for the sum")
     count = len(collection.selected)
     try:
         found = summed(
             judged.packing,
             dealing.length,
-            count * isqrt(PLAUSIBLE),
+            sum(collection.weights.values()) * bound,
             dealing.places(holders),
             np.stack([collection.sums[holder] for holder in holders]),
             stream(derive(session.sid, collection.secret, "server/sums")),
         )
-    except InvalidUpdate:
+    except InvalidUpdate as error:
+        if session.mode is Mode.SHARES:  # of updates that were proved short; so the answers were forged together
+            raise abort(AbortCode.UNDECODABLE, str(error)) from None
         raise _mismatch(count) from None
     if found is None:
         raise abort(AbortCode.UNDECODABLE, f"more than {judged.packing.liars} sites have answered falsely for the sum")

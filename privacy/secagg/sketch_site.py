@@ -1,4 +1,4 @@
-"""A site's answers in a session of sketches, from the survivors on.
+"""A site's answers in a session of sketches, from the survivors on, and in one of shares.
 
 Every list is agreed on before anything is answered that depends on it: the survivors by the deals that are about them,
 the deals by agreements, the selection by acknowledgements. Holders that answered about different lists would together
@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from ...errors import InvalidUpdate
+from ...errors import InvalidUpdate, SecureSumFailed
 from ..secrets import Secret
 from ..sharing.field import Elements
-from ..sharing.selection import hides_enough
-from .agreement import require_agreement, shares_given, with_survivors
-from .checks import require_enough, require_signed
+from .agreement import require_agreement, require_one_opening, shares_given, with_keys, with_survivors
+from .checks import require_enough, require_hidden, require_signed, view_digest
 from .codes import AbortCode, abort
 from .dealing import dealing_of, opened, products, shares_of, sums
+from .descriptor import Mode
+from .keys import agree, loaded
 from .member import Member
-from .messages import Unmask, read_signed_list
+from .messages import Keys, Unmask, read_signed_list
+from .share_terms import proof_elements
 from .sharing_messages import (
     Box,
     Boxes,
@@ -35,9 +35,8 @@ from .sharing_messages import (
     with_boxes,
 )
 from .signing import Kind, Signed, sign
-from .sketch_terms import proof_elements
-from .sketching import prove_sketch, unboxed
-from .state import ERASED, Answers, Sharing, SiteState, Stage
+from .sketching import prove_short, unboxed
+from .state import ERASED, Answers, Exposure, Sharing, SiteState, Stage
 
 
 def _settle(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:  # noqa: ARG001
@@ -47,6 +46,28 @@ def _settle(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, b
     return replace(settled, stage=Stage.SETTLED, seed=ERASED, mask_key=ERASED), b""
 
 
+def _settle_members(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:  # noqa: ARG001
+    """KeyList -> nothing yet: the update to be shared is not at hand (``sharing_updates``), or still to be made."""
+    session = state.descriptor
+    known = with_keys(state, body)
+    dealing_of(session, known.members)
+    require_one_opening(known, session.participants, session.needed_acks)
+    _require_agreeable(known)
+    view = view_digest(session.sid, known.keys, (), ())
+    after = replace(known, stage=Stage.SETTLED, survivors=known.members, view=view, seed=ERASED, mask_key=ERASED)
+    return after, b""
+
+
+def _require_agreeable(state: SiteState) -> None:
+    """That boxes can be sealed for everybody, before any is."""
+    seal_key = loaded(state.seal_key)
+    for message in state.keys:
+        try:
+            agree(seal_key, Keys.from_bytes(message.body).seal_key)
+        except SecureSumFailed as error:
+            raise abort(AbortCode.BAD_KEY, str(error), [message.sender]) from None
+
+
 def _agree(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
     """Deals -> Agree: these deals, and from now on no others. Each is an acknowledgement of the survivors too."""
     sid, sharing = state.descriptor.sid, _sharing(state)
@@ -54,7 +75,7 @@ def _agree(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, by
     _require_dealt(state, deals, state.view, state.survivors)
     agreement = agreement_on(sid, state.view, deals)
     try:
-        boxes, own_proof = prove_sketch(state, sharing, agreement)
+        boxes, own_proof = prove_short(state, sharing, agreement)
     except InvalidUpdate as error:
         raise abort(AbortCode.BAD_DEALER, str(error), [state.site]) from None
     agreed = sign(member.key, Kind.AGREE, sid, Deal(agreement, digests_of(boxes)).to_bytes())
@@ -98,7 +119,7 @@ def _require_dealt(state: SiteState, dealt: Sequence[Signed], view: bytes, among
         if set(deal.digests) != members - {message.sender}:
             raise abort(AbortCode.BAD_LIST, "a deal is not one for every other survivor", [message.sender])
     require_enough(len(dealt), session.needed_acks, "sites have acknowledged the survivors")
-    require_enough(len(dealt), session.needed_survivors, "sites have dealt sketches")
+    require_enough(len(dealt), session.needed_survivors, "sites have dealt")
     dealing_of(session, state.survivors).require_masks([message.sender for message in dealt])
     if not any(own.startswith(message.to_bytes()) for message in dealt):
         raise abort(AbortCode.LATE, "the deals do not hold the one that this site has sent")
@@ -151,28 +172,27 @@ def _acknowledge(state: SiteState, body: bytes, member: Member) -> tuple[SiteSta
     """Select -> Ack: this one selection, and from now on no other."""
     session, sharing = state.descriptor, _sharing(state)
     selection = Selection.from_bytes(body)
-    weights_N = [selection.weights[site] for site in selection.sites]
-    if not hides_enough(np.array(weights_N, np.int64), session.needed_survivors):
-        reason = f"the selection of {len(weights_N)} sites does not hide an update as {session.needed_survivors} do"
-        raise abort(AbortCode.SELECTION_TOO_SMALL, reason)
+    require_hidden(selection.weights.values(), session.needed_survivors)
     if not set(selection.sites) <= {dealer for dealer, _ in sharing.shares}:
-        raise abort(AbortCode.BAD_LIST, "a site is selected that has dealt no sketch")
-    if set(weights_N) != {1}:
+        raise abort(AbortCode.BAD_LIST, "a site is selected that has dealt nothing")
+    if session.mode is Mode.SKETCH and set(selection.weights.values()) != {1}:
         raise abort(AbortCode.BAD_LIST, "a sum of masked updates cannot weigh one more than another")
     view = view_of_selection(session.sid, sharing.challenge, selection)
-    after = replace(state, stage=Stage.ACKED, view=view, sharing=replace(sharing, selected=selection.sites))
+    selected = tuple(sorted(selection.weights.items()))
+    after = replace(state, stage=Stage.ACKED, view=view, sharing=replace(sharing, selected=selected))
+    if session.mode is Mode.SHARES:  # so many acknowledgements open this attempt, and no other counts this site's
+        after = replace(after, earlier=(*state.earlier[:-1], Exposure(session.participants, 0)))
     return after, sign(member.key, Kind.ACK, session.sid, view).to_bytes()
 
 
 def _reveal(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
-    """AckList -> Sum: the shares that open the selected updates' sum, and a share of the sum of their sketches."""
+    """AckList -> Sum: a share of the selected vectors' sum, and with sketches the shares that open the updates' sum."""
     session, sharing = state.descriptor, _sharing(state)
     shares = dict(sharing.shares)
     require_agreement(state, read_signed_list(body, Kind.ACK, session.sid), state.view, shares)
     dealing = dealing_of(session, state.survivors)
-    answer = SumAnswer(
-        Unmask(shares_given(state, sharing.selected)), sums(dealing, shares, dict.fromkeys(sharing.selected, 1))
-    )
+    weights = dict(sharing.selected)
+    answer = SumAnswer(Unmask(shares_given(state, weights)), sums(dealing, shares, weights))
     after = replace(state, stage=Stage.REVEALED, held=(), sharing=None)
     return after, sign(member.key, Kind.SUM, session.sid, answer.to_bytes()).to_bytes()
 
@@ -193,3 +213,4 @@ PROVED: Answers = SKETCHED | {
     Kind.PROOFS: (Stage.AGREED, _confirm),
     Kind.BOXES: (Stage.CONFIRMED, _answer),
 }
+SHARED: Answers = PROVED | {Kind.KEY_LIST: (Stage.KEYS_SENT, _settle_members)}

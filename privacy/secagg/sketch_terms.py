@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from math import isqrt
 
-from ..sharing.shortness import PROJECTIONS, width_for
-from ..sharing.sketches import PLAUSIBLE, ROWS, shift_for
+from ..sharing.sketches import shift_for
 from .descriptor import SessionDescriptor
 from .holders import sharing_fault
 from .prg import Ring
@@ -31,16 +29,6 @@ def finest_sketched_scale(clip_norm: float, num_coordinates: int) -> float:
 def shift_of(session: SessionDescriptor) -> int:
     """r, the bits that every sketch loses."""
     return shift_for(bound_of(session))
-
-
-def width_of(session: SessionDescriptor) -> int:
-    """w: projections of a sketch as long as is plausible lie within ±2^w. 0 where nothing is proved of sketches."""
-    return width_for(isqrt(PLAUSIBLE), ROWS) if session.strict else 0
-
-
-def proof_elements(width: int) -> int:
-    """The bits of a proof: of each projection w + 1."""
-    return PROJECTIONS * (width + 1) if width else 0
 
 
 def sketch_fault(session: SessionDescriptor) -> str | None:

@@ -1,6 +1,6 @@
 """A site's sketch, once all updates are masked and none can be changed: made and shared.
 
-Shape suffixes: D coordinates, S = 2,048 values of a sketch.
+Shape suffixes: D coordinates, S = 2,048 values of a sketch, L values of what is shared.
 """
 
 from __future__ import annotations
@@ -61,17 +61,28 @@ def share_sketch(state: SiteState, update_D: npt.NDArray[np.float32], member: Me
     if update_digest(words_D) != sharing.update_digest:
         raise InvalidUpdate("the update is not the one that was masked; this round goes on without it")
     sketch_S = coarse(sketch_of(session, state.view, words_D), shift_of(session))
-    dealing = dealing_of(session, state.survivors)
-    boxes, own = boxed(state, Kind.DEAL, dealing.members, dealt(dealing, state.site, sketch_S, os.urandom))
-    deal = sign(member.key, Kind.DEAL, session.sid, Deal(state.view, digests_of(boxes)).to_bytes())
-    sent = with_boxes(deal, boxes)
-    vector = Secret(sketch_S.astype("<i8").tobytes()) if session.strict else ERASED
-    after = replace(state, stage=Stage.DEALT, rounding=ERASED, sharing=Sharing(vector=vector, deal=sent, own=own))
+    after, sent = deal_vector(state, sketch_S, member)
     return Step(after, sent)
 
 
-def prove_sketch(state: SiteState, sharing: Sharing, agreement: bytes) -> tuple[list[Box], Secret]:
-    """Boxes with proofs that this site's sketch is short, and its own; none where nothing is to be proved.
+def deal_vector(state: SiteState, vector_L: Integers, member: Member) -> tuple[SiteState, bytes]:
+    """Share a vector among all survivors: the state after that, and the Deal message with its boxes.
+
+    Raises:
+        InvalidUpdate: a value is too large to be shared.
+    """
+    session = state.descriptor
+    dealing = dealing_of(session, state.survivors)
+    boxes, own = boxed(state, Kind.DEAL, dealing.members, dealt(dealing, state.site, vector_L, os.urandom))
+    deal = sign(member.key, Kind.DEAL, session.sid, Deal(state.view, digests_of(boxes)).to_bytes())
+    sent = with_boxes(deal, boxes)
+    vector = Secret(vector_L.astype("<i8").tobytes()) if session.strict else ERASED
+    after = replace(state, stage=Stage.DEALT, rounding=ERASED, sharing=Sharing(vector=vector, deal=sent, own=own))
+    return after, sent
+
+
+def prove_short(state: SiteState, sharing: Sharing, agreement: bytes) -> tuple[list[Box], Secret]:
+    """Boxes with proofs that this site's vector is short, and its own; none where nothing is to be proved.
 
     Raises:
         InvalidUpdate: it is not.
@@ -79,8 +90,8 @@ def prove_sketch(state: SiteState, sharing: Sharing, agreement: bytes) -> tuple[
     if not state.descriptor.strict:
         return [], ERASED
     dealing = dealing_of(state.descriptor, state.survivors)
-    sketch_S = np.frombuffer(sharing.vector.reveal_bytes(), "<i8").astype(np.int64)
-    return boxed(state, Kind.AGREE, dealing.members, proved(dealing, sketch_S, agreement, os.urandom))
+    vector_L = np.frombuffer(sharing.vector.reveal_bytes(), "<i8").astype(np.int64)
+    return boxed(state, Kind.AGREE, dealing.members, proved(dealing, vector_L, agreement, os.urandom))
 
 
 def boxed(state: SiteState, kind: Kind, members: Sequence[bytes], rows: Elements) -> tuple[list[Box], Secret]:

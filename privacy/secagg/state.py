@@ -28,7 +28,7 @@ class Stage(IntEnum):
     ACKED = 5
     REVEALED = 6
     ENDED = 7
-    SETTLED = 8  # with sketches: the survivors are settled, the sketch is to be made
+    SETTLED = 8  # it is settled who deals; the sketch is to be made, or the update to be shared
     DEALT = 9
     AGREED = 10
     CONFIRMED = 11
@@ -46,7 +46,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """An attempt in which this site has sent a masked update: who took part, and how many shares open it."""
+    """An attempt in which this site has sent its update, masked or shared: who took part, and how many open it.
+
+    0 open it where this site has said that it may be opened, and must open nothing else.
+    """
 
     members: tuple[bytes, ...]
     threshold: int
@@ -66,14 +69,14 @@ class Sharing:
 
     Attributes:
         update_digest: SHA-256 of its own update in whole numbers, so that no other one is shared.
-        vector: its own sketch, as long as it is to be proved short.
+        vector: its own sketch, or its update in whole numbers, as long as that is to be proved short.
         deal: what it has dealt last, as sent.
         own, own_proof: its own box and proof.
         deals, proofs: everybody's, once they are agreed on.
         agreement: the digest of the deals agreed on.
         challenge: the digest of all that is agreed on: of the deals, or the proofs that came after them.
         shares: by dealer, its share of the dealer's vector.
-        selected: whose vectors are summed.
+        selected: whose vectors are summed, and what each weighs.
     """
 
     update_digest: Secret = field(default_factory=lambda: ERASED)
@@ -86,7 +89,7 @@ class Sharing:
     agreement: bytes = b""
     challenge: bytes = b""
     shares: tuple[tuple[bytes, Secret], ...] = ()
-    selected: tuple[bytes, ...] = ()
+    selected: tuple[tuple[bytes, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +113,8 @@ class SiteState:
         survivors: whose masked updates are in the sum (U3).
         view: the digest acknowledged: the one view of U1, U2 and U3 that this site gives shares for.
         answers: what was answered to which message.
-        earlier: attempts at the same round in which a masked update was sent.
-        sharing: what a session of sketches needs beside.
+        earlier: attempts at the same round in which the update was sent; this one among them if it was shared.
+        sharing: what a session of sketches or shares needs beside.
         refusal: why the session has ended, if it has.
     """
 

@@ -92,7 +92,7 @@ def _sharing_table(sharing: Sharing) -> dict[str, Any]:
         "agreement": sharing.agreement.hex(),
         "challenge": sharing.challenge.hex(),
         "shares": [[dealer.hex(), share.reveal_bytes().hex()] for dealer, share in sharing.shares],
-        "selected": [site.hex() for site in sharing.selected],
+        "selected": [[site.hex(), weight] for site, weight in sharing.selected],
     }
 
 
@@ -108,7 +108,7 @@ def _sharing(table: dict[str, Any]) -> Sharing:
         agreement=bytes.fromhex(table["agreement"]),
         challenge=bytes.fromhex(table["challenge"]),
         shares=tuple((bytes.fromhex(dealer), Secret(bytes.fromhex(share))) for dealer, share in table["shares"]),
-        selected=_ids(table["selected"]),
+        selected=tuple((bytes.fromhex(site), weight) for site, weight in table["selected"]),
     )
 
 

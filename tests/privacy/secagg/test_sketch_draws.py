@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from foedus.privacy.secagg.checks import view_digest
 from foedus.privacy.secagg.collect import Phase
 from foedus.privacy.secagg.dealing import Dealing, dealing_of, dealt, products, proved
+from foedus.privacy.secagg.share_terms import proof_elements, width_of
 from foedus.privacy.secagg.sharing_messages import Selection, agreement_on, agreement_on_proofs, view_of_selection
 from foedus.privacy.secagg.signing import Kind, Signed
-from foedus.privacy.secagg.sketch_terms import proof_elements, width_of
 from foedus.privacy.secagg.sketching import sketch_of
 from foedus.privacy.sharing.field import Elements, P
 from foedus.privacy.sharing.sketches import BUCKETS, ROWS, TABLES

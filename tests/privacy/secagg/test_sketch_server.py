@@ -91,7 +91,7 @@ def test_a_selection_of_a_site_that_has_dealt_nothing_is_refused() -> None:
 def test_the_server_itself_refuses_what_the_sites_would() -> None:
     run = at(Phase.PRODUCTS)
     run.collection.choose = lambda judged: judged.sites[:4]
-    with pytest.raises(SecureSumFailed, match="4 sites are selected, expected at least 5") as caught:
+    with pytest.raises(SecureSumFailed, match="4 sites does not hide an update as 5 alike do") as caught:
         run.collection.close()
     assert caught.value.reason == "selection-too-small"
     run.collection.choose = lambda _: [bytes(16)] * 6

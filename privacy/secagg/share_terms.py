@@ -1,0 +1,108 @@
+"""What is shared in a session, and how long it may be: sketches of updates, or whole updates."""
+
+from __future__ import annotations
+
+import math
+from math import isqrt
+
+from ...errors import ConfigError
+from ..sharing.field import ELEMENT_BYTES
+from ..sharing.products import pair_count
+from ..sharing.shortness import PROJECTIONS, width_for
+from ..sharing.sketches import PLAUSIBLE, ROWS
+from .descriptor import Mode, SessionDescriptor
+from .encoding import DIGEST_BYTES, SITE_ID_BYTES
+from .holders import MAX_HOLDERS, sharing_fault
+from .keys import TAG_BYTES
+from .prg import Ring
+from .quantise import norm_bound
+from .signing import HEADER_BYTES, SIGNATURE_BYTES
+from .sketch_terms import bound_of
+
+MAX_COORDINATES = 10**7
+MAX_BOUND_BITS = 24  # of updates of whatever length; above, the sum of 64 is beyond 32 bits
+BOX_BYTES = SITE_ID_BYTES + 4 + TAG_BYTES  # beside its elements
+
+
+def length_of(session: SessionDescriptor) -> int:
+    """L, how many values a site shares: of a sketch, or of its whole update."""
+    return session.num_coordinates if session.mode is Mode.SHARES else ROWS
+
+
+def width_of(session: SessionDescriptor) -> int:
+    """w: projections of a vector as long as is plausible lie within ±2^w. 0 where nothing is proved of vectors.
+
+    Raises:
+        ConfigError: vectors that pass the proof could wrap around.
+    """
+    if session.mode is Mode.SHARES:
+        return width_for(bound_of(session), _padded(session.num_coordinates, session.packing))
+    return width_for(isqrt(PLAUSIBLE), ROWS) if session.strict else 0
+
+
+def proof_elements(width: int) -> int:
+    """The bits of a proof: of each projection w + 1."""
+    return PROJECTIONS * (width + 1) if width else 0
+
+
+def boxes_bytes(num_sites: int, columns: int, width: int) -> int:
+    """What n boxes and proofs, and n signed deals with their digests, take at the most.
+
+    Args:
+        columns: elements of one share.
+        width: w; 0 where nothing is proved.
+    """
+    n = min(num_sites, MAX_HOLDERS)
+    box = BOX_BYTES + ELEMENT_BYTES * (columns + pair_count(n) + 2)
+    proof = BOX_BYTES + ELEMENT_BYTES * (proof_elements(width) + 1) if width else 0
+    deal = HEADER_BYTES + DIGEST_BYTES + 4 + n * (SITE_ID_BYTES + DIGEST_BYTES) + SIGNATURE_BYTES
+    return n * (box + proof + deal)
+
+
+def finest_shared_scale(clip_norm: float, num_coordinates: int, packing: int) -> float:
+    """The largest power of two of steps per unit with which no inner product of updates can wrap around."""
+    scale = 2.0 ** math.floor(math.log2(2**MAX_BOUND_BITS / clip_norm))
+    while _wraps(math.ceil(norm_bound(scale, clip_norm, num_coordinates)), _padded(num_coordinates, packing)):
+        scale /= 2
+    return scale
+
+
+def share_fault(session: SessionDescriptor) -> str | None:
+    """The first condition that a session of whole updates does not fulfil, in one sentence, or None."""
+    fault = sharing_fault(
+        session.num_sites,
+        byzantine=session.byzantine,
+        privacy_threshold=session.privacy_threshold,
+        dropouts=session.dropouts,
+        wrong_holders=session.wrong_holders,
+        packing=session.packing,
+    )
+    t, c, d = session.privacy_threshold, session.colluders, session.num_coordinates
+    conditions = (
+        (fault is None, f"updates cannot be shared: {fault}"),
+        (c <= t, f"{c} sites may collude, and the privacy threshold T is {t}: together they could see an update"),
+        (session.strict, "updates are shared only if they are proved short: strict is expected"),
+        (not session.weighted, "sites do not weigh their own updates where a rule does"),
+        (session.degree == 0, f"each site has {session.degree} neighbours, expected all (0) for shares"),
+        (session.ring is Ring.W32, f"updates have words of {session.ring.value} bits, expected 32 for shares"),
+        (d <= MAX_COORDINATES, f"the update has {d} values, expected at most {MAX_COORDINATES} to be shared"),
+    )
+    found = next((reason for holds, reason in conditions if not holds), None)
+    if found is None and _wraps(bound_of(session), _padded(d, session.packing)):
+        found = (
+            f"updates may be {bound_of(session)} steps long, so that inner products could wrap around: lower the scale"
+        )
+    return found
+
+
+def _padded(num_coordinates: int, packing: int) -> int:
+    """The length of an update in whole blocks; what a dishonest dealer puts behind its end counts as well."""
+    return -(-num_coordinates // packing) * packing
+
+
+def _wraps(bound: int, length: int) -> bool:
+    try:
+        width_for(bound, length)
+    except ConfigError:
+        return True
+    return False
