@@ -23,10 +23,11 @@ from ..privacy.secagg.signing import site_id
 from ..protos.address import split_address
 from ..protos.status import TIME_KEY
 from .calls import calling
-from .config import SiteConfig, TaskEntry
+from .config import RecordsEntry, SiteConfig, TaskEntry
 from .home import Credentials, SiteHome
 from .loading import load_tasks
 from .policy import ANY_CODE, Policy
+from .records import read_records
 
 WAIT_SECONDS: Final = 10.0
 DAY_SECONDS: Final = 86_400.0
@@ -58,6 +59,8 @@ async def examine(home: SiteHome, clock: Clock) -> list[Finding]:
     findings = [Finding("configuration", True, f"site {config.name} of {config.federation}")]
     tasks, codes, needed_bytes = check_tasks(config.tasks, home.path)
     findings += [*tasks, check_policy_file(home.policy, codes)]
+    if config.records is not None:
+        findings.append(check_records(config.records, home.path))
     findings.append(Finding("kernel", True, f"what combines updates on this machine: {best_kernel().name}"))
     findings.append(check_disk(shutil.disk_usage(home.path).free, config.keep_free_bytes + needed_bytes))
     try:
@@ -101,6 +104,15 @@ def check_tasks(entries: Mapping[str, TaskEntry], base_folder: Path) -> tuple[li
                 continue
         findings.append(Finding(label, True, detail))
     return findings, codes, needed_bytes
+
+
+def check_records(entry: RecordsEntry, base_folder: Path) -> Finding:
+    """Whether the records that this site may be asked about can be read."""
+    try:
+        columns = read_records(entry, base_folder).columns
+    except FoedusError as error:
+        return _bad("records", error, "run the function by itself; are its data where it looks for them?")
+    return Finding("records", True, f"{len(columns)} columns: {', '.join(columns)}")
 
 
 def check_policy_file(path: Path, codes: Mapping[str, str]) -> Finding:

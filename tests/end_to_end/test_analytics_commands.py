@@ -103,9 +103,15 @@ async def test_a_site_sees_what_it_would_count_and_what_would_leave(tmp_path):
         assert not set(np.frombuffer(masked, np.int64).tolist()) & {*mean["counters"], *bins["counters"]}
         assert [said["message"] for said in data["secure"]] == ["keys", "shares", "masked", "ack", "unmask"]
         assert (tmp_path / "out" / "query.json").stat().st_mode & 0o777 == 0o600
+        out, _ = await shell.run("site", "doctor", "--home", home.path)
+        assert "ok   records: 3 columns: age, sex, patient" in out
         home.policy.write_text(home.policy.read_text().replace('"age", ', ""))
         error = await shell.refused(5, "SiteVeto", *words)
         assert "does not answer about the column 'age'" in error["message"]
         assert not (tmp_path / "preview").exists()
+        (home.path / "records.py").write_text("def records(**_):\n    raise OSError('no such clinic')\n")
+        out, _ = await shell.run("site", "doctor", "--home", home.path, code=1)
+        assert "FAIL records: records.py:records failed with OSError" in out
+        assert "run the function by itself" in out
         _, err = await shell.run("site", "preview", "--home", home.path, code=2)
         assert "name a TASK, or a --query" in err

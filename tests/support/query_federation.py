@@ -18,12 +18,13 @@ from foedus.server.operator import show_query
 from loopback import Loopback, loopback
 from secure_federation import enrolled, sign_roster
 
-# While there is a file "hold" beside it, the records are not there yet.
+# While there is a file "hold" beside it, the records are not there yet; half a minute at most, should a test fail.
 RECORDS = """
 import pathlib, time
 
 def records(ages, sexes, people):
-    while (pathlib.Path(__file__).parent / "hold").exists():
+    hold, last = pathlib.Path(__file__).parent / "hold", time.monotonic() + 30
+    while hold.exists() and time.monotonic() < last:
         time.sleep(0.01)
     return {"age": ages, "sex": sexes, "patient": people}
 """
