@@ -132,9 +132,11 @@ class SecureAggregation(Settings):
     A site's own policy may demand more of all of this.
 
     Groups have ``group_size`` sites or more, and are drawn once for a run or anew for every round
-    (``regroup``). Of the sites that share sketches, ``wrong_holders`` may answer falsely and ``dropouts``
-    not at all; unset, as many as the number of sites leaves room for. With ``strict`` each proves that its
-    sketch is short. With ``noise`` every site adds its part of what makes the mean differentially private:
+    (``regroup``). Of the sites that share sketches or updates, ``wrong_holders`` may answer falsely and
+    ``dropouts`` not at all; unset, as many lie as the rule withstands, and as many sketches may be missing as the
+    number of sites leaves room for, but a twentieth of the updates. With ``strict`` each proves that its sketch is
+    short; an update always is. It is shared in ``packing`` blocks; unset, as many as there is room for.
+    With ``noise`` every site adds its part of what makes the mean differentially private:
     its standard deviation in the sum is ``noise_multiplier`` times ``clip_norm``.
     """
 
@@ -148,6 +150,7 @@ class SecureAggregation(Settings):
     wrong_holders: Annotated[int, Field(ge=0)] | None = None
     dropouts: Annotated[int, Field(ge=0)] | None = None
     strict: bool = False
+    packing: PositiveInt | None = None
     noise: Literal["none", "skellam", "discrete-gaussian"] = "none"
     noise_multiplier: NonNegative = 0.0
 
@@ -251,8 +254,9 @@ class Plan(Settings):
     ``model`` is the path of the initial model, relative to the plan; it is uploaded with the
     plan and no longer read afterwards. A round that misses its quorum is tried again up to
     ``max_failed_rounds`` times in a row before the run fails. ``protection`` says what the server
-    learns of the updates: every one ("none"), their sum alone ("masks"), sums over groups ("groups"), or the
-    distances of sketches and the sum of those selected ("sketch"); ``secure`` says how.
+    learns of the updates: every one ("none"), their sum alone ("masks"), sums over groups ("groups"), the
+    distances of sketches and the sum of those selected ("sketch"), or exact distances and one weighted sum
+    ("shares"); ``secure`` says how.
     """
 
     name: Name

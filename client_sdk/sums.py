@@ -27,6 +27,7 @@ from ..privacy.secagg.masking import mask
 from ..privacy.secagg.member import Local, Member
 from ..privacy.secagg.messages import Offer, unframe
 from ..privacy.secagg.quantise import MAX_WEIGHT
+from ..privacy.secagg.sharing_updates import share_update
 from ..privacy.secagg.signing import Kind
 from ..privacy.secagg.site import receive
 from ..privacy.secagg.sketching import share_sketch
@@ -42,6 +43,7 @@ Update: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 64  # messages of the server, each a mebibyte at most
+_LEAVING = {Mode.SHARES: (Stage.SETTLED, Stage.DEALT)}  # where the update leaves, or may leave again
 MODEL_REUSED = "; two sums from one model tell updates apart, so begin the run with that run's newest model or another"
 
 
@@ -124,7 +126,7 @@ class Sums:
     async def masked(
         self, work: Work, update: Callable[[SessionDescriptor], Update], weight: int | None = None
     ) -> Step:
-        """Wait until shares are dealt, then mask an update, or the counters of a query.
+        """Wait until shares are dealt, then mask an update, or the counters of a query; or share an update as it is.
 
         Args:
             work: which.
@@ -142,7 +144,7 @@ class Sums:
             async with self._turn:
                 state = await asyncio.to_thread(self.store.find, work.run, work.round)
                 if state is not None and state.descriptor.sid == self._current.get(work):
-                    if state.stage in (Stage.DELIVERED, Stage.MASKED):
+                    if state.stage in _LEAVING.get(state.descriptor.mode, (Stage.DELIVERED, Stage.MASKED)):
                         step = await asyncio.to_thread(self._mask, state, update, weight)
                         if step.refusal is not None:
                             self._leave(work, step.refusal)
@@ -166,7 +168,7 @@ class Sums:
             refusal = SumRefusal(AbortCode.POLICY, f"model-reused: it was used in round {used[1]} of run {used[0]}")
             step = Step(state.ended(refusal), refusal=refusal)
         else:
-            step = mask(state, update(session), self._member(), weight=weight)
+            step = _sent(state, update(session), self._member(), weight)
         if step.state != state:
             self.store.keep(step.state, state)
         return step
@@ -284,6 +286,12 @@ class Sums:
                 hint="ask the operator to run 'foedus roster key', and join again with a new invitation",
             )
         return Member(key, federation, operator_key, load(Policy, self.home.policy).for_sums())
+
+
+def _sent(state: SiteState, update: Update, member: Member, weight: int | None) -> Step:
+    if state.descriptor.mode is Mode.SHARES:
+        return share_update(state, update, member)
+    return mask(state, update, member, weight=weight)
 
 
 def local_of(order: Assignment, num_coordinates: int) -> Local:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -132,7 +132,7 @@ def _federation(home: ServerHome, config: ServerConfig, clock: Clock, store: Sto
     rosters = Rosters(store, clock, registry, config.federation)
     records = Records(store, clock)
 
-    def choose(run: str, session: SessionDescriptor, judged: Judged) -> tuple[bytes, ...]:
+    def choose(run: str, session: SessionDescriptor, judged: Judged) -> Collection[bytes]:
         return selected_by(records.run(run).plan, session, judged)
 
     return Federation(

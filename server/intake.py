@@ -27,7 +27,7 @@ from ..privacy.secagg.signing import Signed
 from ..protos.messages import Receipt, UploadHeader
 from .federation import Federation
 from .history import Participation, Round, RoundState, Run, Verdict
-from .sum_state import is_of
+from .sum_state import bytes_expected, is_of, shares_updates
 from .update_file import scan
 
 DISK_RESERVE_BYTES = 64 << 20
@@ -82,7 +82,7 @@ class Intake:
         try:
             # The run's layout never changes; the model of an earlier round may be gone.
             layout = fed.layout(run.initial_sha256)
-            late = self._check(run, round, header, layout)
+            late = self._check(run, round, site, header, layout)
         except (StaleRound, LayoutMismatch, InvalidUpdate) as error:
             return self._reject(site, header, error)
         return layout, late
@@ -167,15 +167,24 @@ class Intake:
         return Receipt(True)
 
     def _masked(self, site: str, header: UploadHeader) -> SecureSumFailed | None:
-        """Tell the secure sum of the words that have come; why it does not take them."""
+        """Tell the secure sum of the words or shares that have come; why it does not take them.
+
+        Raises:
+            StoreError: they could not be read or recorded.
+        """
         if not header.masked:
             return None
-        digest = bytes.fromhex(header.sha256)
         sums, work = self._fed.sums, header.work
-        refusal = sums.receive(site, work, header.masked, words_digest=digest, num_bytes=header.num_bytes)
+        if shares_updates(sums.current(work).state):  # the file is a message by itself
+            path = self._fed.inbox.update(header.run, header.round, site)
+            with storing(f"reading {path}"):
+                refusal = sums.receive(site, work, path.read_bytes())
+        else:
+            digest = bytes.fromhex(header.sha256)
+            refusal = sums.receive(site, work, header.masked, words_digest=digest, num_bytes=header.num_bytes)
         return abort(refusal.code, refusal.reason, refusal.blamed) if refusal else None
 
-    def _check(self, run: Run, round: Round, header: UploadHeader, layout: Layout) -> bool:
+    def _check(self, run: Run, round: Round, site: str, header: UploadHeader, layout: Layout) -> bool:
         """Whether the update, otherwise in order, is late."""
         if run.state.terminal:
             raise StaleRound(f"run {run.id} is {run.state}")
@@ -188,7 +197,7 @@ class Intake:
             raise LayoutMismatch(
                 "the update's layout is not the run's", hint="train with the code of the initial model"
             )
-        expected = self._expected_bytes(run, header, layout)
+        expected = self._expected_bytes(run, site, header, layout)
         if header.num_bytes != expected:
             raise LayoutMismatch(f"the update has {header.num_bytes} bytes, its layout needs {expected}")
         if round.state is RoundState.COLLECTING:
@@ -212,11 +221,12 @@ class Intake:
         if session.attempt != round.attempt or not is_of(session.state, Signed.from_bytes(header.masked).sid):
             raise StaleRound("the update was masked for another attempt at this round")
 
-    def _expected_bytes(self, run: Run, header: UploadHeader, layout: Layout) -> int:
-        """How large the file is: an update, or masked words of the secure sum that is under way.
+    def _expected_bytes(self, run: Run, site: str, header: UploadHeader, layout: Layout) -> int:
+        """How large the file is: an update, or what stands for it in the secure sum that is under way.
 
         Raises:
             InvalidUpdate: it is not protected as the run asks.
+            StaleRound: the sum is without this site.
         """
         if bool(header.masked) != (run.plan.protection != "none"):
             raise InvalidUpdate(
@@ -224,8 +234,8 @@ class Intake:
             )
         if not header.masked:
             return layout.update_bytes
-        descriptor = self._fed.sums.current(header.work).descriptor
-        return descriptor.num_words * descriptor.ring.word_bytes
+        session = self._fed.sums.current(header.work)
+        return bytes_expected(session.state, session.id_of(site) or b"")
 
     async def _open(self, site: str, header: UploadHeader) -> Incoming | Receipt:
         fed = self._fed

@@ -6,12 +6,16 @@ from ..errors import ConfigError
 from ..layout import Layout
 from ..plan import Plan
 from ..privacy.secagg.grouping import grouping_fault, groups_left
-from ..privacy.secagg.holders import sharing_fault, usual_reserves
+from ..privacy.secagg.holders import sharing_fault
+from ..privacy.secagg.share_terms import largest_shared
+from ..protos.channel import SECURE_BYTES
 from .planner import fewest_updates, needed
-from .sum_descriptor import HONEST_BESIDE_COLLUDERS, colluders_of
+from .sum_descriptor import HONEST_BESIDE_COLLUDERS, colluders_of, packing_of, reserves_of
 
 # What decides by distances alone, and whose decision is a plain mean of those it selects.
 SELECTING = ("multi-krum", "mda", "mean")
+# What decides by distances alone, though it weighs one more than another.
+WEIGHING = (*SELECTING, "geometric-median", "centered-clipping")
 
 
 def require_protectable(plan: Plan) -> None:
@@ -26,10 +30,10 @@ def require_protectable(plan: Plan) -> None:
 
 
 def require_protectable_model(plan: Plan, layout: Layout) -> None:
-    """Refuse a model of which a secure sum would leave something out.
+    """Refuse a model of which a secure sum would leave something out, or which is too large to be shared.
 
     Raises:
-        ConfigError: it has buffers or counters that are to be averaged.
+        ConfigError: it has buffers or counters that are to be averaged, or too many values.
     """
     others = layout.num_buffers + layout.num_counters
     if plan.protection != "none" and others and plan.aggregator.buffers != "local":
@@ -37,6 +41,20 @@ def require_protectable_model(plan: Plan, layout: Layout) -> None:
             f"protection {plan.protection!r}: the model has {others} values in buffers and counters, which are in no "
             "secure sum",
             hint='set aggregator.buffers to "local", so that each site keeps its own',
+        )
+    if plan.protection == "shares":
+        _require_shareable(plan, layout.num_trainable)
+
+
+def _require_shareable(plan: Plan, num_values: int) -> None:
+    n = needed(plan.cohort)
+    packing = packing_of(plan, n)
+    largest = largest_shared(n, packing, SECURE_BYTES)
+    if num_values > largest:
+        raise ConfigError(
+            f"protection 'shares': the model has {num_values} trainable values; what {n} sites share of it with one "
+            f"another, in {packing} blocks, fits into one message of {SECURE_BYTES} bytes up to {largest} values",
+            hint="take protection 'sketch', or a smaller model",
         )
 
 
@@ -57,7 +75,10 @@ def inputs_of_the_rule(plan: Plan) -> int:
 def _always(plan: Plan) -> tuple[tuple[bool, str], ...]:
     wanted, fewest = plan.aggregator, fewest_updates(plan.cohort)
     return (
-        (plan.protection == "shares", "there is none such yet; there are masks, groups and sketch"),
+        (
+            plan.secure.packing is not None and plan.protection != "shares",
+            "whole updates alone are packed: leave secure.packing out",
+        ),
         (wanted.reference is not None, f"aggregator {wanted.name!r} would show the server {wanted.reference}'s update"),
         (
             wanted.clip_norm is not None,
@@ -103,13 +124,17 @@ def _by_mode(plan: Plan) -> tuple[tuple[bool, str], ...]:
             )
             return ((fault is not None, f"{fault}"),)
         case _:
-            usual = usual_reserves(n)
+            shares = plan.protection == "shares"
+            n = needed(plan.cohort) if shares else n
+            reserves = reserves_of(plan, n)
+            allowed = WEIGHING if shares else SELECTING
             fault = sharing_fault(
                 n,
                 byzantine=wanted.f or 0,
-                privacy_threshold=max(colluders_of(plan, n), usual.privacy_threshold),
-                dropouts=usual.dropouts if plan.secure.dropouts is None else plan.secure.dropouts,
-                wrong_holders=usual.wrong_holders if plan.secure.wrong_holders is None else plan.secure.wrong_holders,
+                privacy_threshold=reserves.privacy_threshold,
+                dropouts=reserves.dropouts,
+                wrong_holders=reserves.wrong_holders,
+                packing=packing_of(plan, n) if shares else 1,
             )
             return (
                 (
@@ -117,8 +142,9 @@ def _by_mode(plan: Plan) -> tuple[tuple[bool, str], ...]:
                     "aggregator 'krum' selects one update, and the sum of one is that update: take multi-krum",
                 ),
                 (
-                    wanted.name not in SELECTING,
-                    f"aggregator {wanted.name!r} does more than select whom to average: take {', '.join(SELECTING)}",
+                    wanted.name not in allowed,
+                    f"aggregator {wanted.name!r} does more than {'weigh' if shares else 'select whom to average'}: "
+                    f"take {', '.join(allowed)}",
                 ),
                 (bool(wanted.pre), "aggregator.pre mixes updates, and a sum of selected ones has none mixed"),
                 (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..aggregators.decision import Combination, WeightedSum
+from ..aggregators.decision import Combination, Decision, WeightedSum
 from ..files import replacing, storing
 from ..layout import Layout
 from ..plan import Plan
@@ -20,12 +20,12 @@ from ..privacy.secagg.opening import SecureSum, add_up, open_sum
 from ..privacy.secagg.opening_groups import add_up_groups, open_groups
 from ..privacy.secagg.prg import Words
 from ..privacy.secagg.sketch_collect import SketchCollection
-from ..privacy.secagg.sketch_opening import add_up_selected, open_selected
+from ..privacy.secagg.sketch_opening import add_up_selected, add_up_shares, open_selected
 from .aggregation import aggregator_for, trainable_rows
 from .history import Judgement
 from .judging import LARGEST_SCORE
-from .secure_choice import decision_of
-from .sum_state import SumState, masked_in
+from .secure_choice import decision_of, weights_of
+from .sum_state import SumState, masked_in, shares_updates
 from .update_file import UpdateFile
 
 BLOCK_VALUES = 1 << 18
@@ -51,6 +51,8 @@ def require_openable(state: SumState) -> None:
     match state:
         case GroupCollection():
             open_groups(state)
+        case SketchCollection() if shares_updates(state):
+            add_up_shares(state)
         case SketchCollection():
             open_selected(state)
         case _:
@@ -82,6 +84,7 @@ def open_means(
             return np.memmap(row(site), session.ring.unsigned, "r", shape=(session.num_words,))
 
     alike = {site: Judgement(round, weight=None, score=None) for site in masked_in(state)}
+    whole = 1.0  # what the mean of those in the sum weighs; the rest is that of no update at all
     match state:
         case GroupCollection():
             groups = {
@@ -89,15 +92,19 @@ def open_means(
                 for place, total in add_up_groups(state, open_groups(state), words)
             }
             return _by_groups(plan, round, groups, alike)
+        case SketchCollection() if shares_updates(state):
+            decision = _decision(state, plan)
+            whole, total = float(weights_of(decision).sum()), add_up_shares(state)
+            judged = alike | _selection(state, plan, round, decision, whole)
         case SketchCollection():
             opening = open_selected(state)
             total = add_up_selected(state, opening, ((site, words(site)) for site in opening.survivors))
-            judged = alike | _selection(state, plan, round)
+            judged = alike | _selection(state, plan, round, _decision(state, plan), whole)
         case _:
             opening = open_sum(state)
             total = add_up(session, opening, ((site, words(site)) for site in opening.survivors))
             judged = alike
-    return Opened((_written(total, layout, out("sum")),), WeightedSum(np.ones(1)), judged)
+    return Opened((_written(total, layout, out("sum")),), WeightedSum(np.array([whole])), judged)
 
 
 def _by_groups(
@@ -118,15 +125,21 @@ def _by_groups(
     return Opened(means, decision.combination, judged)
 
 
-def _selection(state: SketchCollection, plan: Plan, round: int) -> dict[bytes, Judgement]:
-    judged = state.judged
-    assert judged is not None  # noqa: S101  (there is no last phase without a selection)
-    decision = decision_of(plan, state.descriptor, judged)
+def _decision(state: SketchCollection, plan: Plan) -> Decision:
+    assert state.judged is not None  # noqa: S101  (there is no last phase without a selection)
+    return decision_of(plan, state.descriptor, state.judged)
+
+
+def _selection(
+    state: SketchCollection, plan: Plan, round: int, decision: Decision, whole: float
+) -> dict[bytes, Judgement]:
+    judged, unit = state.judged, whole / sum(state.weights.values())
+    assert judged is not None  # noqa: S101  (as above)
     found = {site: Judgement(round, 0.0, None, reason) for site, reason in judged.refused.items()}
     for index, site in enumerate(judged.sites):
         score = _score(decision.scores_N, index)
         if index in decision.selected:
-            found[site] = Judgement(round, 1 / len(decision.selected), score)
+            found[site] = Judgement(round, unit * state.weights.get(site, 0), score)
         else:
             reason = decision.refused.get(index, f"{plan.aggregator.name} left it out")
             found[site] = Judgement(round, 0.0, score, reason)

@@ -9,11 +9,12 @@ from ..layout import Layout
 from ..plan import Plan
 from ..privacy.secagg.descriptor import Mode, Noise, SessionDescriptor
 from ..privacy.secagg.grouping import colluders_in_group, fewest_in_group, group_threshold
-from ..privacy.secagg.holders import usual_reserves
+from ..privacy.secagg.holders import Reserves, answers_needed, widest_packing
 from ..privacy.secagg.noise import finest_noisy_scale
 from ..privacy.secagg.prg import Ring, Suite
 from ..privacy.secagg.quantise import finest_scale, smallest_ring
 from ..privacy.secagg.roster import Roster
+from ..privacy.secagg.share_terms import finest_shared_scale
 from ..privacy.secagg.sketch_terms import finest_sketched_scale
 from ..privacy.secagg.thresholds import ring_degree, share_threshold
 from ..protos.config_digest import config_sha256
@@ -80,8 +81,7 @@ def describe(
         layout_digest=bytes.fromhex(layout.digest),
         model_digest=bytes.fromhex(round.base_sha256),
         config_digest=config_sha256(order),
-        ring=smallest_ring(n, scale, wanted.clip_norm, weighted=weighted, noise_deviation=_noise(plan, terms, n, scale))
-        or Ring.W64,
+        ring=_ring(plan, terms, n, scale),
         clip_norm=wanted.clip_norm,
         scale=scale,
         weighted=weighted,
@@ -99,7 +99,7 @@ def describe(
         privacy_threshold=terms.privacy_threshold,
         packing=terms.packing,
         wrong_holders=terms.wrong_holders,
-        strict=plan.protection == "sketch" and wanted.strict,
+        strict=plan.protection == "shares" or (plan.protection == "sketch" and wanted.strict),
         noise=NOISES[wanted.noise],
         noise_multiplier=wanted.noise_multiplier,
     )
@@ -127,6 +127,25 @@ def colluders_of(plan: Plan, num_sites: int) -> int:
     return usual_colluders(num_sites) if plan.secure.colluders is None else plan.secure.colluders
 
 
+def reserves_of(plan: Plan, num_sites: int) -> Reserves:
+    """How many of the sites that share sketches or updates may collude, lie or vanish.
+
+    Unless the plan says otherwise, as many may lie as its rule withstands, one at least, and all but those that are
+    needed may vanish. Of those that share whole updates that is a twentieth, since each that may vanish or lie makes
+    the shares longer.
+    """
+    wanted, colluding = plan.secure, max(1, colluders_of(plan, num_sites))
+    lying = max(1, plan.aggregator.f or 0) if wanted.wrong_holders is None else wanted.wrong_holders
+    shares = plan.protection == "shares"
+    spare = -(-num_sites // 20) if shares else max(0, num_sites - answers_needed(colluding, lying))
+    return Reserves(colluding, spare if wanted.dropouts is None else wanted.dropouts, lying)
+
+
+def packing_of(plan: Plan, num_sites: int) -> int:
+    """Into how many blocks a shared update is cut: as many as there is room for, unless the plan says otherwise."""
+    return plan.secure.packing or max(1, widest_packing(num_sites, reserves_of(plan, num_sites)))
+
+
 def weighs_examples(plan: Plan) -> bool:
     """Whether the sum is weighted by numbers of examples, which it then hides as well."""
     alike = plan.aggregator.weighting == "uniform" or plan.secure.noise != "none"
@@ -147,10 +166,19 @@ def _noise(plan: Plan, terms: Terms, num_sites: int, scale: float) -> float:
     return one * math.sqrt(num_sites)
 
 
+def _ring(plan: Plan, terms: Terms, num_sites: int, scale: float) -> Ring:
+    if plan.protection in ("sketch", "shares"):
+        return Ring.W32
+    clip_norm, weighted, noise = plan.secure.clip_norm, weighs_examples(plan), _noise(plan, terms, num_sites, scale)
+    return smallest_ring(num_sites, scale, clip_norm, weighted=weighted, noise_deviation=noise) or Ring.W64
+
+
 def _scale(plan: Plan, terms: Terms, num_sites: int, num_coordinates: int) -> float:
     wanted = plan.secure
     if plan.protection == "sketch":
         return finest_sketched_scale(wanted.clip_norm, num_coordinates)
+    if plan.protection == "shares":
+        return finest_shared_scale(wanted.clip_norm, num_coordinates, terms.packing)
     if wanted.noise != "none":
         honest = _honest(plan, terms, num_sites)
         return finest_noisy_scale(num_sites, honest, wanted.clip_norm, wanted.noise_multiplier)
@@ -171,17 +199,17 @@ def _terms(plan: Plan, n: int, colluders: int, quorum: int) -> Terms:
                 min_survivors=least,
                 group_size=wanted.group_size,
             )
-        case "sketch":
-            usual = usual_reserves(n)
+        case "sketch" | "shares":
+            reserves = reserves_of(plan, n)
             return Terms(
                 degree=0,
                 threshold=share_threshold(n, colluders, 0),
-                dropouts=usual.dropouts if wanted.dropouts is None else wanted.dropouts,
+                dropouts=reserves.dropouts,
                 min_sites=least,
                 min_survivors=max(least, math.ceil(n / 2)),
-                privacy_threshold=max(colluders, usual.privacy_threshold),
-                packing=1,
-                wrong_holders=usual.wrong_holders if wanted.wrong_holders is None else wanted.wrong_holders,
+                privacy_threshold=reserves.privacy_threshold,
+                packing=packing_of(plan, n) if plan.protection == "shares" else 1,
+                wrong_holders=reserves.wrong_holders,
             )
         case _:
             return masked_terms(n, colluders, max(least, quorum))

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Collection
 from typing import TypeAlias
 
+from ..errors import StaleRound
 from ..privacy.secagg.collect import SumCollection
 from ..privacy.secagg.collect_groups import GroupCollection
 from ..privacy.secagg.descriptor import Mode, SessionDescriptor
@@ -15,7 +16,7 @@ from ..privacy.secagg.sketch_collect import SketchCollection
 from ..privacy.secrets import Secret
 
 SumState: TypeAlias = SumCollection | GroupCollection | SketchCollection
-# Which of the sites judged are to be in the sum; asked only where sketches are judged.
+# Which of the sites judged are to be in the sum, of shares also how often; asked only where there are distances.
 Choose: TypeAlias = Callable[[SessionDescriptor, Judged], Collection[bytes]]
 
 
@@ -28,7 +29,7 @@ def new_state(session: SessionDescriptor, roster: Roster, secret: Secret, choose
     match session.mode:
         case Mode.GROUPS:
             return GroupCollection(session, roster)
-        case Mode.SKETCH:
+        case Mode.SKETCH | Mode.SHARES:
             return SketchCollection(session, roster, secret, lambda judged: choose(session, judged))
         case _:
             return SumCollection(session, roster)
@@ -54,10 +55,26 @@ def _sum_as_it_is(state: SumCollection) -> SumCollection:
 
 
 def masked_in(state: SumState) -> frozenset[bytes]:
-    """The ids of the sites whose masked updates have come."""
-    if isinstance(state, SketchCollection):
-        return frozenset(state.survivors or state.masks.masked)
-    return frozenset(state.masked)
+    """The ids of the sites whose updates have come, masked or in shares."""
+    return state.came if isinstance(state, SketchCollection) else frozenset(state.masked)
+
+
+def shares_updates(state: SumState) -> bool:
+    """Whether sites send no masked words, but sealed shares of their updates for each other."""
+    return state.descriptor.mode is Mode.SHARES
+
+
+def bytes_expected(state: SumState, site: bytes) -> int:
+    """How long the file is in which a site's update leaves: its masked words, or its sealed shares.
+
+    Raises:
+        StaleRound: shares are not dealt yet, or without this site.
+    """
+    if isinstance(state, SketchCollection) and shares_updates(state):
+        if site not in state.survivors:
+            raise StaleRound("the updates are shared without this site")
+        return state.deal_bytes(site)
+    return state.descriptor.num_words * state.descriptor.ring.word_bytes
 
 
 def is_of(state: SumState, sid: bytes) -> bool:

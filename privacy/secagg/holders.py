@@ -44,15 +44,6 @@ def usual_reserves(num_sites: int) -> Reserves:
     return Reserves(colluding, max(0, num_sites - answers_needed(colluding, lying)), lying)
 
 
-def usual_share_reserves(num_sites: int, byzantine: int) -> Reserves:
-    """For whole updates, whose shares are the longer the more is held in reserve.
-
-    A fifth may collude, a tenth may lie, or f if those are more, and a twentieth may vanish, one site at least.
-    (T, D, E) is (2, 1, 1) for 10 sites, (4, 1, 2) for 20 and (10, 3, 5) for 50, if f is not more than E.
-    """
-    return Reserves(max(1, -(-num_sites // 5)), max(1, -(-num_sites // 20)), max(byzantine, num_sites // 10))
-
-
 def widest_packing(num_sites: int, reserves: Reserves) -> int:
     """The largest K with n >= 2(T + K - 1) + 1 + D + 2E; below 1 if there is none."""
     room = num_sites + 1 - reserves.dropouts - 2 * reserves.wrong_holders

@@ -14,6 +14,7 @@ from .descriptor import Mode, SessionDescriptor
 from .encoding import DIGEST_BYTES, SITE_ID_BYTES
 from .holders import MAX_HOLDERS, sharing_fault
 from .keys import TAG_BYTES
+from .messages import max_message_bytes
 from .prg import Ring
 from .quantise import norm_bound
 from .signing import HEADER_BYTES, SIGNATURE_BYTES
@@ -57,6 +58,12 @@ def boxes_bytes(num_sites: int, columns: int, width: int) -> int:
     proof = BOX_BYTES + ELEMENT_BYTES * (proof_elements(width) + 1) if width else 0
     deal = HEADER_BYTES + DIGEST_BYTES + 4 + n * (SITE_ID_BYTES + DIGEST_BYTES) + SIGNATURE_BYTES
     return n * (box + proof + deal)
+
+
+def largest_shared(num_sites: int, packing: int, message_bytes: int) -> int:
+    """How many values an update may have for the boxes and proofs of n sites to fit into one message; 0 for none."""
+    rest = message_bytes - max_message_bytes(num_sites) - boxes_bytes(num_sites, 0, MAX_BOUND_BITS + 3)
+    return max(0, rest // (ELEMENT_BYTES * num_sites)) * packing
 
 
 def finest_shared_scale(clip_norm: float, num_coordinates: int, packing: int) -> float:

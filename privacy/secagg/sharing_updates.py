@@ -20,7 +20,7 @@ from .sketching import deal_vector
 from .state import Exposure, SiteState, Stage, Step
 
 
-def share_update(state: SiteState, update_D: npt.NDArray[np.float32], member: Member) -> Step:
+def share_update(state: SiteState, update_D: npt.NDArray[np.float32] | npt.NDArray[np.int64], member: Member) -> Step:
     """Share this site's update; what leaves is a Deal message with a box for every member.
 
     It is too long for a session, so it goes as masked words do: the answer is a Masked message with the SHA-256 of
@@ -29,7 +29,7 @@ def share_update(state: SiteState, update_D: npt.NDArray[np.float32], member: Me
 
     Args:
         state: after the key list.
-        update_D: float32, the difference from the model received.
+        update_D: float32, the difference from the model received; nothing else can be shared.
         member: this site.
 
     Raises:

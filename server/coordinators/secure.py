@@ -27,7 +27,7 @@ from ..history import Judgement, Round, Run, Verdict
 from ..optimizers import optimizer_for
 from ..secure_sum import open_means, require_openable
 from ..sum_descriptor import describe
-from ..sum_state import SumState, as_it_is
+from ..sum_state import SumState, as_it_is, shares_updates
 from ..sums import Session
 from .phases import lead
 
@@ -158,7 +158,8 @@ def _ask(fed: Federation, run: Run, round: Round) -> None:
 async def _answers(fed: Federation, run: Run, round: Round, work: Work, session: Session) -> None:
     """Wait until all that are asked have answered, or the phase is over: training while progress is seen, the
     other phases for so long and no longer."""
-    cohort, now, trains = run.plan.cohort, fed.clock.monotonic(), session.state.phase is SumPhase.MASKED
+    cohort, now = run.plan.cohort, fed.clock.monotonic()
+    trains = session.state.phase is (SumPhase.DEALS if shares_updates(session.state) else SumPhase.MASKED)
     seconds = cohort.round_seconds or float("inf") if trains else cohort.deadline_seconds
     target = _enough(round, session) if trains else len(session.descriptor.participants)
     collection = Collection(target, 0, cohort.deadline_seconds, now + seconds)

@@ -15,7 +15,7 @@ from foedus.privacy.secagg import sharing_updates
 from foedus.privacy.secagg.codes import Refusal
 from foedus.privacy.secagg.collect import Phase
 from foedus.privacy.secagg.descriptor import Mode, SessionDescriptor
-from foedus.privacy.secagg.holders import usual_share_reserves, widest_packing
+from foedus.privacy.secagg.holders import Reserves, widest_packing
 from foedus.privacy.secagg.masking import plain_words
 from foedus.privacy.secagg.opening import SecureSum
 from foedus.privacy.secagg.policy import SumPolicy
@@ -41,7 +41,7 @@ PHASES = (
 def shared(made: Federation, **changes: Any) -> SessionDescriptor:
     """A session of everybody, with the usual reserves, and all attackers and blocks that they leave room for."""
     n = len(made.keys)
-    reserves = usual_share_reserves(n, changes.get("byzantine", 0))
+    reserves = Reserves(-(-n // 5), -(-n // 20), max(changes.get("byzantine", 0), n // 10))
     fields: dict[str, Any] = {
         "mode": Mode.SHARES,
         "rule": "multi-krum",

@@ -1,0 +1,111 @@
+"""Updates in shares between real sites and a real server: rules with weights, and the server sees no update."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from by_definition import geometry, uniform
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from foedus.aggregators.geometric_median import GeometricMedian
+from foedus.errors import ConfigError
+from foedus.layout import layout_of
+from foedus.modelfile import Model
+from foedus.server.protection import require_protectable, require_protectable_model
+from loopback import loopback, plan
+from real_sites import serving
+from secure_federation import enrolled, sign_roster
+
+# What each site adds to three values in each round; the last one's is scaled and flipped.
+HONEST_ND = np.random.default_rng(3).normal(0.5, 0.4, (9, 3)).round(2)
+ROWS_ND = np.vstack([HONEST_ND, -20 * HONEST_ND.mean(axis=0)])
+
+
+def initial() -> Model:
+    arrays = {"w": np.zeros(3, np.float32)}
+    return Model.of(layout_of(arrays), arrays)
+
+
+@pytest.fixture
+def operator():
+    return Ed25519PrivateKey.generate()
+
+
+def shared_plan(aggregator, n=10, **changes):
+    return plan(
+        protection="shares",
+        cohort={"minimum": n, "quorum": n, "deadline_seconds": 30},
+        aggregator=aggregator,
+        **({"secure": {"clip_norm": 200}, "rounds": 2} | changes),
+    )
+
+
+async def run_of(local, operator, wanted):
+    """Ten sites, the last of which lies; a run to its end."""
+    homes = [await enrolled(local, operator, f"site-{n}", row_D.tolist()) for n, row_D in enumerate(ROWS_ND)]
+    sign_roster(local, operator)
+    async with serving(local, *homes):
+        return await local.ended(await local.submit(wanted, initial()))
+
+
+async def test_the_geometric_median_over_shares_withstands_a_liar(tmp_path, operator):
+    async with loopback(tmp_path) as local:
+        shown = await run_of(local, operator, shared_plan({"name": "geometric-median", "f": 1}))
+        assert (shown.state, shown.reason, shown.round) == ("finished", "", 2)
+        for round in shown.rounds:
+            parts = {part.site: part for part in round.participations}
+            assert {part.verdict for part in parts.values()} == {"accepted"}
+            assert parts["site-9"].weight < 0.3 * parts["site-0"].weight
+            assert sum(part.weight for part in parts.values()) == pytest.approx(1)
+            assert parts["site-9"].score > 10 * parts["site-0"].score
+        model = local.model(shown.last_sha256)
+    weights_N = GeometricMedian(f=1).judge(geometry(ROWS_ND), uniform(10)).combination.weights_N
+    np.testing.assert_allclose(model.trainable_D, 2 * weights_N @ ROWS_ND, atol=0.01)
+    assert np.abs(model.trainable_D - 2 * HONEST_ND.mean(axis=0)).max() < 0.5
+    assert np.abs(ROWS_ND.mean(axis=0) - HONEST_ND.mean(axis=0)).min() > 0.8  # which the mean would not withstand
+
+
+@pytest.mark.parametrize(
+    "aggregator", [{"name": "multi-krum", "f": 1}, {"name": "centered-clipping", "clip": 4.0, "f": 1}]
+)
+async def test_other_rules_over_shares_withstand_a_liar(tmp_path, operator, aggregator):
+    async with loopback(tmp_path) as local:
+        shown = await run_of(local, operator, shared_plan(aggregator, rounds=1))
+        assert (shown.state, shown.reason, shown.round) == ("finished", "", 1)
+        parts = {part.site: part for part in shown.rounds[0].participations}
+        assert parts["site-9"].verdict == ("rejected" if aggregator["name"] == "multi-krum" else "accepted")
+        model = local.model(shown.last_sha256)
+    assert np.abs(model.trainable_D - HONEST_ND.mean(axis=0)).max() < 0.4
+
+
+# plans that are refused
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "changes", "reason"),
+    [
+        ({"name": "krum", "f": 1}, {}, "the sum of one is that update"),
+        ({"name": "median", "f": 1}, {}, "does more than weigh"),
+        ({"name": "multi-krum", "f": 1}, {"secure": {"packing": 3}}, "K = 3, D = 1 and E = 1 need 12 sites"),
+        ({"name": "geometric-median", "f": 3}, {}, "need 12 sites, there are 10"),
+        ({"name": "multi-krum", "f": 1}, {"secure": {"wrong_holders": 0}}, "only E = 0"),
+    ],
+)
+def test_a_plan_that_cannot_be_done_in_shares_is_refused(aggregator, changes, reason):
+    with pytest.raises(ConfigError, match=reason):
+        require_protectable(shared_plan(aggregator, **changes))
+    require_protectable(shared_plan({"name": "geometric-median", "f": 1}))
+
+
+def test_updates_alone_are_packed():
+    wanted = shared_plan({"name": "multi-krum", "f": 1}, secure={"packing": 1}).model_copy(
+        update={"protection": "sketch"}
+    )
+    with pytest.raises(ConfigError, match=r"leave secure\.packing out"):
+        require_protectable(wanted)
+
+
+def test_a_model_that_is_too_large_to_be_shared_is_refused_with_the_largest_that_is_not():
+    wanted = shared_plan({"name": "geometric-median", "f": 1})
+    with pytest.raises(ConfigError, match=r"up to 9[0-9]{4} values"):
+        require_protectable_model(wanted, layout_of({"w": np.zeros(110_000, np.float32)}))
+    require_protectable_model(wanted, layout_of({"w": np.zeros(90_000, np.float32)}))
