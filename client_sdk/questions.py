@@ -17,7 +17,8 @@ from ..logs import log_event
 from ..privacy.analytics.answer import Integers
 from ..privacy.analytics.counters import num_records
 from ..privacy.analytics.query import Query
-from ..privacy.analytics.sessions import local
+from ..privacy.analytics.sessions import cost, local
+from ..privacy.secagg.descriptor import SessionDescriptor
 from ..protos.messages import Question, Refusal, Release, SecureMessage, SiteMessage, Work
 from ..protos.wire import printable
 from .config import RecordsEntry
@@ -75,7 +76,7 @@ class Questions:
         try:
             query, counters_K = await self._count(question)
             await self.sums.expect(question, local(query), query)
-            step = await self.sums.masked(work, lambda _: counters_K)
+            step = await self.sums.masked(work, lambda session: self._charged(session, query, counters_K))
             if step.reply is not None and step.words is not None:
                 self.say(SecureMessage(work, step.reply, step.words.tobytes()))
         except FoedusError as error:
@@ -97,6 +98,17 @@ class Questions:
         self._counted[question.work] = query, counters_K
         log_event(log, "query_counted", work=str(question.work), name=query.name, counters=len(counters_K))
         return query, counters_K
+
+    def _charged(self, session: SessionDescriptor, query: Query, counters_K: Integers) -> Integers:
+        """The counters, once what a sum with them costs is in the ledger: whether it is opened, no site can know.
+
+        Raises:
+            BudgetExhausted: it costs too much.
+        """
+        store, event = self.sums.store, cost(query, session)
+        load(Policy, self.home.policy).analytics.require_budget(query, [*store.spent(beside=session.sid), event])
+        store.spend(session.sid, event)
+        return counters_K
 
     def _refuse(self, work: Work, code: str, reason: str, cause: BaseException | None) -> None:
         reason = printable(reason)

@@ -17,11 +17,13 @@ from ..errors import SchemaTooNew, StaleRound
 from ..files import private_folder
 from ..privacy.analytics.differencing import Cohort
 from ..privacy.analytics.sessions import may_be_answered
+from ..privacy.events import Event
 from ..privacy.secagg.descriptor import Mode
 from ..privacy.secagg.encoding import SITE_ID_BYTES
 from ..privacy.secagg.state import SiteState
 from ..privacy.secagg.stored import restored, stored
 from ..privacy.secrets import Secret
+from . import ledger
 from .outbox_rows import database_errors, transaction
 
 SCHEMA_VERSION: Final = 1
@@ -39,6 +41,7 @@ CREATE TABLE IF NOT EXISTS sums (
 CREATE INDEX IF NOT EXISTS sums_by_model ON sums (model_sha256);
 CREATE TABLE IF NOT EXISTS groups (run TEXT PRIMARY KEY, participants BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS answered (cohort BLOB PRIMARY KEY) STRICT;
+CREATE TABLE IF NOT EXISTS spent (sid BLOB PRIMARY KEY, event TEXT NOT NULL) STRICT;
 """
 
 
@@ -114,6 +117,17 @@ class SumStore:
         with self._reading():
             rows = self._db.execute("SELECT cohort FROM answered").fetchall()
         return [frozenset(_ids(row["cohort"])) for row in rows]
+
+    def spent(self, *, beside: bytes = b"") -> list[Event]:
+        """What answering queries has cost, but for the session ``beside``."""
+        with self._reading():
+            rows = self._db.execute("SELECT event FROM spent WHERE sid != ? ORDER BY rowid", (beside,)).fetchall()
+        return [ledger.read(row["event"]) for row in rows]
+
+    def spend(self, sid: bytes, event: Event) -> None:
+        """Enter what a session costs, before anything leaves that costs it; once, however often it is entered."""
+        with self._reading(), transaction(self._db):
+            self._db.execute("INSERT OR IGNORE INTO spent VALUES (?, ?)", (sid, ledger.written(event)))
 
     def model_used_in(self, model_sha256: str) -> tuple[str, int] | None:
         """The run and round in which an update of this model was masked, if one was."""

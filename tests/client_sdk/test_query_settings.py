@@ -9,9 +9,11 @@ import pytest
 from foedus.client_sdk.policy import Policy
 from foedus.client_sdk.query_settings import QuerySettings
 from foedus.client_sdk.questions import require_allowed
+from foedus.client_sdk.sum_store import SumStore
 from foedus.configuration import load
-from foedus.errors import ConfigError, SiteVeto
+from foedus.errors import BudgetExhausted, ConfigError, SiteVeto
 from foedus.privacy.analytics.query import Query
+from foedus.privacy.events import DiscreteGaussianSum, NoiselessRelease, SkellamSum
 
 NOON = time(12)
 
@@ -63,6 +65,30 @@ def test_too_few_records_are_not_counted_aloud():
     )
     with pytest.raises(SiteVeto, match="in 'sex'"):
         settings.require_records(several, (10.0, 0.0))
+
+
+def test_a_budget_is_of_all_answers_together():
+    event = SkellamSum(l2_sensitivity=1.0, l1_sensitivity=1.0, variance=100.0)
+    QuerySettings().require_budget(query(), [NoiselessRelease()])
+    settings = QuerySettings(max_epsilon=1.0)
+    settings.require_budget(query(), [event])
+    with pytest.raises(BudgetExhausted, match=r"ε = 1\.[0-9]+ at δ = 1e-06, this site allows 1"):
+        settings.require_budget(query(), [event] * 5)
+    with pytest.raises(BudgetExhausted, match="ε = inf"):
+        settings.require_budget(query(), [event, NoiselessRelease()])
+
+
+def test_what_was_spent_is_kept_and_entered_once(tmp_path):
+    gauss = DiscreteGaussianSum(l2_sensitivity=1.5, site_variance=2.0, num_sites=4, num_coordinates=25)
+    skellam = SkellamSum(l2_sensitivity=1.5, l1_sensitivity=2.0, variance=9.0)
+    store = SumStore.open(tmp_path)
+    for sid, event in ((b"a", gauss), (b"b", skellam), (b"a", gauss), (b"a", skellam), (b"c", NoiselessRelease())):
+        store.spend(sid, event)
+    store.close()
+    store = SumStore.open(tmp_path)
+    assert store.spent() == [gauss, skellam, NoiselessRelease()]
+    assert store.spent(beside=b"b") == [gauss, NoiselessRelease()]
+    store.close()
 
 
 def test_mistakes_are_named(tmp_path):

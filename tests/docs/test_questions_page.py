@@ -24,6 +24,7 @@ def test_the_query_and_the_sites_files() -> None:
     assert config.records is not None
     allowed = validate(Policy, policy, "the page").analytics
     allowed.require(asked)
-    assert set(policy["analytics"]) == set(QuerySettings.model_fields)
+    assert set(policy["analytics"]) | {"max_epsilon"} == set(QuerySettings.model_fields)
+    assert "# max_epsilon = " in SECTION
     assert QuerySettings().min_records == 5
     assert "5 by default" in SECTION

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from foedus.errors import ConfigError, MessageTooLarge, PolicyRefused, RoundFailed
 from foedus.privacy.analytics.answer import Answer, Answers
+from foedus.privacy.events import SkellamSum
+from foedus.privacy.renyi import epsilon
 from foedus.protos.v1 import operations_pb2
 from foedus.server.operator import answers_of
 from loopback import loopback, typed
@@ -196,6 +198,23 @@ async def test_with_noise_the_answer_says_how_far_off_it_may_be_and_what_it_cost
     assert found.delta == 1e-6
     exact = [inside.value == truth, outside.value == 0, count.value == truth]
     assert not all(exact)
+
+
+async def test_a_site_answers_until_its_budget_is_spent(tmp_path):
+    noisy = asked(COUNT, noise={"multiplier": 4.0})
+    once = SkellamSum(l2_sensitivity=1.0, l1_sensitivity=1.0, variance=16.0)
+    limit = (epsilon([once], 1e-6) + epsilon([once, once], 1e-6)) / 2
+    async with query_trial(tmp_path, 6, policies=[f"{POLICY}max_epsilon = {limit}\n"]) as trial:
+        async with serving(trial.local, *trial.homes):
+            first = await trial.ask(noisy)
+            assert told(first)["site-0"] == ("accepted", "")
+            assert Answers.from_json(first.answer_json).epsilon == pytest.approx(epsilon([once], 1e-6))
+        async with serving(trial.local, *trial.homes):
+            second, exact = await trial.ask(noisy), await trial.ask(asked(COUNT))
+    for shown, cost in ((second, f"ε = {epsilon([once, once], 1e-6):.4g}"), (exact, "ε = inf")):
+        assert shown.state == "answered"
+        assert told(shown)["site-0"] == ("refused", "BudgetExhausted")
+        assert cost in shown.sites[0].reason
 
 
 async def test_what_the_server_keeps_of_an_answered_query(tmp_path):
