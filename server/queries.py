@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from ..configuration import validate_json
 from ..errors import FoedusError, MessageTooLarge, RunStateError, StoreError
@@ -63,9 +64,12 @@ class Queries:
             NotFound: there is none, or more than one, whose id begins so.
         """
         stored = self._fed.queries.find(id)
-        task = self._tasks.get(stored.id)
-        if task is not None and seconds > 0:
-            await asyncio.wait([task], timeout=min(seconds, MAX_WAIT_SECONDS))
+        if not stored.state.terminal and seconds > 0:
+            wait, task = min(seconds, MAX_WAIT_SECONDS), self._tasks.get(stored.id)
+            if task is not None:
+                await asyncio.wait([task], timeout=wait)
+            else:  # it could not even be recorded as failed, and goes on after a restart
+                await asyncio.sleep(wait)
         return self._fed.queries.find(stored.id)
 
     def refused(self, site: str, refusal: Refusal) -> None:
@@ -97,20 +101,18 @@ class Queries:
             )
         except RunStateError:
             return  # it was ended meanwhile
-        except StoreError as error:  # a restart takes it up
-            log_event(log, "query_interrupted", logging.ERROR, error, query=id)
-            return
         except FoedusError as error:
             self._fail(id, f"{error}{f'; {error.hint}' if error.hint else ''}")
         except Exception as error:  # noqa: BLE001  (a bug must not leave the operator waiting)
             log_event(log, "query_broke", logging.ERROR, error, query=id)
             self._fail(id, "an internal error; the server's log has the details")
-        self._release(id)
+        with suppress(StoreError):  # the next start does it
+            self._release(id)
 
     def _fail(self, id: str, reason: str) -> None:
         try:
             self._fed.queries.fail(id, reason)
-        except (RunStateError, StoreError) as error:
+        except (RunStateError, StoreError) as error:  # a restart takes it up, unless it has ended
             log_event(log, "query_interrupted", logging.ERROR, error, query=id, cause=reason)
             return
         self._fed.feed.publish("query_failed", detail=f"{id}: {reason}")

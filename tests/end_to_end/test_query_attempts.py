@@ -7,12 +7,16 @@ import asyncio
 import numpy as np
 import pytest
 from foedus.client_sdk.sum_store import SumStore
+from foedus.errors import DiskFull
 from foedus.privacy.analytics.answer import Answers
+from foedus.privacy.secagg.collect import Phase as SumPhase
 from foedus.privacy.secagg.state import Stage
+from foedus.protos.messages import Phase, Work
 from foedus.protos.v1 import operations_pb2
-from foedus.server.operator import ask_query
+from foedus.server.operator import ask_query, show_query
+from foedus.server.query_records import QueryRecords
 from foedus.server.sum_records import SumRecords
-from query_federation import ages_of, asked, query_trial
+from query_federation import POLICY, ages_of, asked, query_trial
 from real_sites import serving
 
 MEAN = {"kind": "mean", "column": "age", "low": 0, "high": 120}
@@ -125,3 +129,45 @@ async def test_what_is_recorded_of_a_site_is_masked(tmp_path, monkeypatch):
         rows = trial.local.fed.queries.store.query("SELECT words FROM secure_messages WHERE words NOT NULL")
     assert len(rows) == 5
     assert min(int.from_bytes(row["words"], "little") for row in rows) > 1 << 40  # but for a chance of 2^-21
+
+
+async def test_a_server_without_space_fails_the_query_and_answers_the_next(tmp_path, monkeypatch):
+    real = SumRecords.append
+
+    def append(self, work, attempt, message, words=None):
+        if message is None:  # the end of a phase
+            raise DiskFull("no space left")
+        real(self, work, attempt, message, words)
+
+    async with query_trial(tmp_path, 5) as trial, serving(trial.local, *trial.homes):
+        monkeypatch.setattr(SumRecords, "append", append)
+        shown = await trial.ask(asked(COUNT))
+        assert (shown.state, shown.reason) == ("failed", "no space left")
+        monkeypatch.undo()
+        assert value(await trial.ask(asked(COUNT))) == sum(len(ages_of(place)) for place in range(5))
+
+
+async def test_a_query_that_cannot_even_be_failed_is_waited_for_and_goes_on_after_a_restart(tmp_path, monkeypatch):
+    def no_space(*_, **__):
+        raise DiskFull("no space left")
+
+    async with query_trial(tmp_path, 5) as trial, serving(trial.local, *trial.homes):
+        for name in ("answer", "fail"):
+            monkeypatch.setattr(QueryRecords, name, no_space)
+        id = await trial.submit(asked(COUNT))
+        shown = await show_query(trial.local.operator(), id, 0.5)
+        while trial.local.fed.sums.find(Work(id, 1, Phase.QUERY)).state.phase is not SumPhase.UNMASK:
+            shown = await show_query(trial.local.operator(), id, 0.5)
+        assert shown.state == "running"
+        monkeypatch.undo()
+    async with query_trial(tmp_path, 0, signed=False) as again:
+        assert value(await again.ended(id)) == sum(len(ages_of(place)) for place in range(5))
+
+
+async def test_the_largest_query_fits_a_message(tmp_path):
+    tree = {"kind": "quantile", "column": "age", "low": 0, "high": 128, "height": 16, "at": [0.5]}
+    allowed = f"{POLICY}max_counters = 200000\n"
+    async with query_trial(tmp_path, 5, policies=[allowed] * 5) as trial, serving(trial.local, *trial.homes):
+        shown = await trial.ask(asked(tree, COUNT))
+    ordered = np.sort(np.concatenate([ages_of(place) for place in range(5)]))
+    assert value(shown) == pytest.approx(ordered[-(-len(ordered) // 2) - 1], abs=128 / 2**16)
