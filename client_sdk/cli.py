@@ -159,6 +159,7 @@ def status(home: Path, as_json: bool) -> None:
     data["running"] = data["running"] and time.time() - data["unix_seconds"] < 10
     data["certificate_expires"] = ends
     data["signing_key_id"], data["roster_key"] = signing = _signing(place)
+    data["answers"], data["epsilon"] = _answered(place)
     lines = [
         f"running: {'yes' if data['running'] else 'no'}, last heard {moment(data['unix_seconds'])}",
         f"connected: {'yes' if data['running'] and data['connected'] else 'no'}",
@@ -166,6 +167,7 @@ def status(home: Path, as_json: bool) -> None:
         f"updates not delivered: {data.get('waiting_updates', 0)}",
         f"last left out by the server: {data.get('last_rejected') or 'never, since it was started'}",
         f"certificate until: {moment(ends)}",
+        f"questions answered: {data['answers']}, {_cost(data)}",
         f"signing key: {signing[0] or 'none'}",
         f"roster key: {signing[1] or 'none pinned, so this site takes no part in secure sums'}",
     ]
@@ -213,6 +215,27 @@ def _signing(home: SiteHome) -> tuple[str, str]:
 
     signer, roster_key = home.signer(), home.pinned_roster_key()
     return site_id(signer.public_key().public_bytes_raw()).hex() if signer else "", (roster_key or b"").hex()
+
+
+def _answered(home: SiteHome) -> tuple[int, float | None]:
+    """How many sums of queries this site has counters in, and the ε of all together; None where no ε holds."""
+    import math
+
+    from ..privacy.analytics.sessions import DELTA
+    from ..privacy.renyi import epsilon
+    from .sum_store import SumStore
+
+    if not home.sums.exists():
+        return 0, 0.0
+    store = SumStore.open(home.sums)
+    spent = store.spent()
+    store.close()
+    total = epsilon(spent, DELTA)
+    return len(spent), total if math.isfinite(total) else None
+
+
+def _cost(status: dict[str, Any]) -> str:
+    return "some exactly, so that no ε holds" if status["epsilon"] is None else f"ε = {status['epsilon']:.4g} together"
 
 
 def _secure_sums(home: SiteHome) -> str:

@@ -50,6 +50,11 @@ async def test_asked_listed_and_shown(tmp_path):
         out, _ = await shell.run("analytics", "show", data["id"])
         assert f"with noise: ε = {data['answer']['epsilon']:.4g} at δ = 1e-06 for each person" in out
 
+        status = await shell.json("site", "status", "--home", trial.homes[0].path)
+        assert (status["answers"], status["epsilon"]) == (2, None)
+        out, _ = await shell.run("site", "status", "--home", trial.homes[0].path)
+        assert "questions answered: 2, some exactly, so that no ε holds" in out
+
         listed = await shell.json("analytics", "ls")
         assert [query["state"] for query in listed] == ["answered", "answered"]
         assert listed[1]["id"] == data["id"]
@@ -104,6 +109,7 @@ async def test_a_site_sees_what_it_would_count_and_what_would_leave(tmp_path):
         assert [said["message"] for said in data["secure"]] == ["keys", "shares", "masked", "ack", "unmask"]
         assert (tmp_path / "out" / "query.json").stat().st_mode & 0o777 == 0o600
         out, _ = await shell.run("site", "doctor", "--home", home.path)
+        assert (await shell.json("site", "status", "--home", home.path))["epsilon"] == 0
         assert "ok   records: 3 columns: age, sex, patient" in out
         home.policy.write_text(home.policy.read_text().replace('"age", ', ""))
         error = await shell.refused(5, "SiteVeto", *words)
