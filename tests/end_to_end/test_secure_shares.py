@@ -17,6 +17,7 @@ from secure_federation import enrolled, sign_roster
 
 # What each site adds to three values in each round; the last one's is scaled and flipped.
 HONEST_ND = np.random.default_rng(3).normal(0.5, 0.4, (9, 3)).round(2)
+LIAR = 9
 ROWS_ND = np.vstack([HONEST_ND, -20 * HONEST_ND.mean(axis=0)])
 
 
@@ -30,13 +31,10 @@ def operator():
     return Ed25519PrivateKey.generate()
 
 
-def shared_plan(aggregator, n=10, **changes):
-    return plan(
-        protection="shares",
-        cohort={"minimum": n, "quorum": n, "deadline_seconds": 30},
-        aggregator=aggregator,
-        **({"secure": {"clip_norm": 200}, "rounds": 2} | changes),
-    )
+def shared_plan(aggregator, **changes):
+    cohort = {"minimum": 10, "quorum": 10, "deadline_seconds": 30}
+    values = {"cohort": cohort, "secure": {"clip_norm": 200}, "rounds": 2, **changes}
+    return plan(protection="shares", aggregator=aggregator, **values)
 
 
 async def run_of(local, operator, wanted):
@@ -75,6 +73,37 @@ async def test_other_rules_over_shares_withstand_a_liar(tmp_path, operator, aggr
         assert parts["site-9"].verdict == ("rejected" if aggregator["name"] == "multi-krum" else "accepted")
         model = local.model(shown.last_sha256)
     assert np.abs(model.trainable_D - HONEST_ND.mean(axis=0)).max() < 0.4
+
+
+async def test_a_site_that_does_not_train_in_time_is_left_out_of_the_sum(tmp_path, operator):
+    async with loopback(tmp_path) as local:
+        homes = [await enrolled(local, operator, f"site-{n}", row_D.tolist()) for n, row_D in enumerate(ROWS_ND)]
+        (homes[LIAR].path / "hold").touch()
+        sign_roster(local, operator)
+        cohort = {"minimum": 10, "quorum": 9, "deadline_seconds": 1.0}
+        async with serving(local, *homes):
+            run = await local.submit(shared_plan({"name": "multi-krum", "f": 0}, cohort=cohort, rounds=1), initial())
+            shown = await local.ended(run)
+            (homes[LIAR].path / "hold").unlink()
+        assert (shown.state, shown.reason) == ("finished", "")
+        parts = {part.site: part for part in shown.rounds[0].participations}
+        assert parts[f"site-{LIAR}"].verdict == "absent"
+        chosen = [int(site[-1]) for site, part in parts.items() if part.verdict == "accepted"]
+        assert len(chosen) == 7
+        model = local.model(shown.last_sha256)
+    np.testing.assert_allclose(model.trainable_D, HONEST_ND[chosen].mean(axis=0), atol=1e-4)
+
+
+async def test_a_median_that_is_one_sites_update_is_not_shown(tmp_path, operator):
+    """On a line the geometric median is one of the updates, with all the weight."""
+    async with loopback(tmp_path) as local:
+        homes = [await enrolled(local, operator, f"site-{n}", n / 10) for n in range(10)]
+        sign_roster(local, operator)
+        async with serving(local, *homes):
+            run = await local.submit(shared_plan({"name": "geometric-median", "f": 1}), initial())
+            shown = await local.ended(run)
+        assert shown.state == "failed"
+        assert "does not hide an update as 5 alike do" in shown.reason
 
 
 # plans that are refused
