@@ -17,8 +17,11 @@ from ...named import nearest
 from ...simulations.attacks import Malicious, label_flip
 from ...simulations.attacks import attack as attack_called
 from ...simulations.attacks.counts import CLAIMED_EXAMPLES
+from ...simulations.attacks.knowledge import Attack, Knowledge, Reals
 from ...simulations.attacks.lookup import FORMULAS
+from ...simulations.attacks.opposing import sign_flip
 from .data import HOSPITALS, Patients, together, training_and_test
+from .logistic import task_for as logistic_task_for
 from .task import heart_task
 
 ATTACKS = (*FORMULAS, "label-flip", "weight-inflation")
@@ -53,6 +56,15 @@ def task_for(*, attack: str, split: int = 0) -> Malicious:
                 attack_called(attack, **STRENGTH.get(attack, {})),
                 colluders=[heart_task(patients, patients) for patients in hospitals],
             )
+
+
+def flipping(*, hospital: str, part: int, split: int = 0, scale: float = 10.0) -> Malicious:
+    """A site of ``logistic`` that sends its honest update turned around and ``scale`` times as long."""
+
+    def turned(known: Knowledge) -> Reals:
+        return scale * sign_flip(known)
+
+    return Malicious(logistic_task_for(hospital=hospital, part=part, split=split), Attack(turned))
 
 
 def _turned_around(patients: Patients) -> Patients:

@@ -195,7 +195,9 @@ async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
         judged, step = await asyncio.to_thread(_step, fed, run, round, parts, num_worthless)
     else:
         session = fed.sums.current(Work(run.id, round.number, Phase.TRAIN))
-        judged, step = await asyncio.to_thread(step_by_sum, fed, run, round, as_it_is(session.state), session.names)
+        found, step = await asyncio.to_thread(step_by_sum, fed, run, round, as_it_is(session.state), session.names)
+        # Whose group was lost has sent an update that is in no sum.
+        judged = {part.site: found.get(part.site, Judgement(number, 0.0, None)) for number, part in parts}
     # No await from here to the commit: no other run may tidy up a model that no record names yet.
     for written in (step.model, step.state, step.aggregator_state):
         if written is not None:
