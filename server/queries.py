@@ -53,7 +53,7 @@ class Queries:
                 hint="ask for fewer bins or categories, or in several queries",
             )
         stored = self._fed.queries.create(query)
-        self._fed.feed.publish("query_queued", detail=f"{stored.id} ({query.name})")
+        self._fed.feed.publish("query_queued", run=stored.id, detail=query.name)
         self._drive(stored.id)
         return stored
 
@@ -76,7 +76,7 @@ class Queries:
         """A site will not answer; the others may go on without it."""
         fed, work = self._fed, refusal.work
         fed.queries.settle(work.run, site, Verdict.REFUSED, code=refusal.code, reason=refusal.reason)
-        fed.feed.publish("query_refused", site=site, detail=f"{work.run}: {refusal.code}: {refusal.reason}")
+        fed.feed.publish("query_refused", run=work.run, site=site, detail=f"{refusal.code}: {refusal.reason}")
         fed.collector.settle(site, work, accepted=False)
 
     async def drain(self) -> None:
@@ -95,10 +95,8 @@ class Queries:
     async def _run(self, id: str) -> None:
         fed = self._fed
         try:
-            stored = await answer_query(fed, id)
-            fed.feed.publish(
-                "query_answered", detail=f"{id} by {stored.answers.num_sites if stored.answers else 0} sites"
-            )
+            await answer_query(fed, id)
+            fed.feed.publish("query_answered", run=id)
         except RunStateError:
             return  # it was ended meanwhile
         except FoedusError as error:
@@ -115,7 +113,7 @@ class Queries:
         except (RunStateError, StoreError) as error:  # a restart takes it up, unless it has ended
             log_event(log, "query_interrupted", logging.ERROR, error, query=id, cause=reason)
             return
-        self._fed.feed.publish("query_failed", detail=f"{id}: {reason}")
+        self._fed.feed.publish("query_failed", run=id, detail=reason)
 
     def _release(self, id: str) -> None:
         """Let every site that was asked forget what it keeps for the query."""

@@ -52,7 +52,7 @@ async def answer_query(fed: Federation, id: str) -> StoredQuery:
                 fed.sums.blame(work, error.blamed)
             if stored.attempt >= MAX_ATTEMPTS:
                 raise
-            fed.feed.publish("query_tried_again", detail=f"{id}: {error}")
+            fed.feed.publish("query_tried_again", run=id, detail=str(error))
             stored = await _begin(fed, stored, work)
     found = await _opened(fed, stored, work, session)
     names = session.masked
