@@ -8,63 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 
 from ..configuration import load
-from ..errors import FoedusError, LayoutMismatch, NotFound, StaleRound, StoreError, TaskFailed
+from ..errors import FoedusError, NotFound, StaleRound, TaskFailed
 from ..logs import log_event
-from ..modelfile import Model, ModelFile
-from ..privacy.secagg.descriptor import SessionDescriptor
+from ..modelfile import Model
 from ..protos.messages import Assignment, Evaluation, Outcome, Phase, Refusal, Release, SiteMessage, Work
 from ..protos.wire import MAX_EXAMPLES, printable
-from .backoff import Backoff
 from .claims import checked_measurement, checked_result
+from .delivery import Delivery
+from .fetching import fetch_model
 from .home import SiteHome
+from .job import Interrupted, Job
 from .loading import InstalledTask
-from .local_state import keep_local_buffers, with_local_buffers
+from .local_state import keep_local_buffers
 from .outbound import update_blocks
 from .outbox import Outbox, Trained
-from .parcel import Parcel
 from .policy import Policy, WorkRequest, check
-from .sums import Sums, Update, local_of, read_update, weight_of
+from .sums import Sums, local_of
 from .task import LocalResult, TrainingJob, job_seed
 from .task_code import run_task_code
-from .transfer import Connect, download, upload, worth_retrying
+from .transfer import Connect
 
 log = logging.getLogger(__name__)
 
 Say = Callable[[SiteMessage], None]
 
 MAX_REMEMBERED = 64
-
-
-class Interrupted(Exception):
-    """Raised inside a task's training when its work was called off; its checkpoint stays."""
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """A piece of work on the desk."""
-
-    assignment: Assignment
-    stop: threading.Event = field(default_factory=threading.Event)
-    called_off: asyncio.Event = field(default_factory=asyncio.Event)
-    goes_on: bool = False  # off the desk, until its update is delivered
-    times_asked: int = 1
-
-    def call_off(self) -> None:
-        """Stop it, wherever it is: in the task's thread or waiting here."""
-        self.stop.set()
-        self.called_off.set()
-
-    @property
-    def work(self) -> Work:
-        """Which one."""
-        return self.assignment.work
 
 
 class Desk:
@@ -98,6 +71,7 @@ class Desk:
         self._sums = sums
         self._beside: set[asyncio.Task[None]] = set()
         self._connect = connect
+        self._delivery = Delivery(outbox, sums, connect, self._moved)
         self._say = say
         self._queue: asyncio.Queue[Job] = asyncio.Queue()
         self._jobs: dict[Work, Job] = {}
@@ -215,7 +189,7 @@ class Desk:
             task = self._permitted(order)
             if task is None:
                 return
-            received = await self._fetch(job)
+            received = await fetch_model(job, task, self._home, self._connect, self._moved)
             seed = job_seed(order.seed, work.round, self._site)
             try:
                 self._outbox.begin(work.run, work.round, order.model_sha256, seed)
@@ -229,7 +203,7 @@ class Desk:
             await asyncio.to_thread(self._put, job, received, result)
             log_event(log, "training_finished", work=str(work), steps=result.num_steps, metrics=result.metrics)
         if order.protection == "none":
-            await self._deliver(job)
+            await self._delivery.deliver(job)
         else:
             # It can be masked only once others have answered, and the work of other runs need not wait for them.
             job.goes_on = True
@@ -249,62 +223,14 @@ class Desk:
         self._outbox.put(work.run, work.round, order.model_sha256, blocks, trained)
 
     async def _deliver_beside(self, job: Job) -> None:
-        await self._do(job, self._deliver)
+        await self._do(job, self._delivery.deliver)
         self._over(job)
-
-    async def _deliver(self, job: Job) -> None:
-        work, backoff = job.work, Backoff()
-        parcel = self._outbox.find(work.run, work.round, job.assignment.model_sha256)
-        while parcel is not None and not job.stop.is_set():
-            asked = job.times_asked
-            try:
-                outgoing = parcel if job.assignment.protection == "none" else await self._masked(job, parcel)
-                receipt = await upload(self._connect, outgoing, self._moved)
-            except FoedusError as error:
-                if job.stop.is_set():
-                    raise Interrupted from None
-                # Masked for an attempt that has failed: it is masked again for the next one, or released.
-                stale = isinstance(error, StaleRound) and job.assignment.protection != "none"
-                if not stale and not worth_retrying(error):
-                    raise
-                log_event(log, "upload_interrupted", work=str(work), reason=str(error))
-                await self._pause(job, backoff)
-                continue
-            self._outbox.delivered(work.run, work.round, job.assignment.model_sha256, receipt)
-            log_event(log, "update_delivered", work=str(work), accepted=receipt.accepted, reason=receipt.reason)
-            if job.assignment.protection != "none" and job.times_asked != asked:
-                continue  # that receipt may be for an earlier attempt
-            if not receipt.accepted and job.assignment.protection == "none":
-                self._outbox.release(work.run, work.round)
-            return
-
-    async def _masked(self, job: Job, parcel: Parcel) -> Parcel:
-        """The update as it leaves, once the others' shares have come. The same again while the session is the same."""
-        per_weight = job.assignment.examples_per_weight
-        weight = weight_of(parcel.header.num_examples, per_weight) if per_weight else None
-
-        def update(session: SessionDescriptor) -> Update:
-            return read_update(parcel.path, session.num_coordinates)
-
-        masking = asyncio.ensure_future(self._sums.masked(job.work, update, weight))
-        called_off = asyncio.ensure_future(job.called_off.wait())
-        try:
-            await asyncio.wait({masking, called_off}, return_when=asyncio.FIRST_COMPLETED)
-            if not masking.done():
-                raise Interrupted
-            step = masking.result()
-        finally:
-            masking.cancel()
-            called_off.cancel()
-        if step.reply is None or step.words is None:
-            raise Interrupted  # the refusal has been said, or the server has it
-        return parcel.masked(step.words.data.cast("B"), step.reply)
 
     async def _evaluate(self, job: Job) -> None:
         task = self._permitted(job.assignment)
         if task is None:
             return
-        model = await self._fetch(job)
+        model = await fetch_model(job, task, self._home, self._connect, self._moved)
         measured = await run_task_code(task.task.evaluate, model)
         if job.stop.is_set():
             raise Interrupted
@@ -314,30 +240,6 @@ class Desk:
             del self._answers[next(iter(self._answers))]
         self._answers[job.work] = answer
         self._say(answer)
-
-    async def _fetch(self, job: Job) -> Model:
-        order, backoff = job.assignment, Backoff()
-        while True:
-            if job.stop.is_set():
-                raise Interrupted
-            try:
-                path = await download(
-                    self._connect, self._home.models, order.model_sha256, order.model_bytes, self._moved
-                )
-                break
-            except FoedusError as error:
-                if not worth_retrying(error) or isinstance(error, StoreError):
-                    raise
-                log_event(log, "download_interrupted", work=str(job.work), reason=str(error))
-                await self._pause(job, backoff)
-        model = await asyncio.to_thread(lambda: ModelFile.open(path).read())
-        if model.layout.digest != order.layout_sha256:
-            raise LayoutMismatch("the model received does not have the layout announced")
-        expected = await run_task_code(self._tasks[order.task].task.layout)
-        model.layout.require(expected, f"task {order.task!r} at this site")
-        if order.local_buffers:
-            model = with_local_buffers(model, self._home.checkpoints, job.work)
-        return model
 
     def _permitted(self, order: Assignment) -> InstalledTask | None:
         """The task, if it is here and the policy allows the work; a refusal has been said otherwise."""
@@ -390,8 +292,3 @@ class Desk:
 
     def _moved(self, amount: int) -> None:
         self.progress += amount
-
-    async def _pause(self, job: Job, backoff: Backoff) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(backoff.next_seconds()):
-                await job.called_off.wait()
