@@ -46,6 +46,16 @@ class Cohort(Settings):
     late: Literal["drop", "keep"] = "drop"
     patience_seconds: Positive | None = None
 
+    @property
+    def sites_needed(self) -> int:
+        """How many sites must be there before a round may start."""
+        return max(self.minimum, self.count or 0, self.quorum or 0)
+
+    @property
+    def fewest_updates(self) -> int:
+        """How many updates a round may close with at the least."""
+        return self.quorum or self.count or self.minimum
+
     @model_validator(mode="after")
     def _consistent(self) -> Cohort:
         # A plan that was written out states the default fraction beside the count, and must be read again.

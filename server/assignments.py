@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..errors import FoedusError
+from ..privacy.secagg.terms import weighs_examples
 from ..protos.messages import Assignment, Outcome, Phase, Release, Work
 from .federation import Federation
 from .history import ALIVE, LEFT_OUT, Round, RoundState, Run, RunState, Verdict
-from .sum_descriptor import weighs_examples
 
 RECENT_RUNS = 20
 

@@ -14,11 +14,11 @@ from ..aggregators.rows import Rows
 from ..aggregators.workers import Workers
 from ..errors import ConfigError, TooFewUpdates
 from ..plan import Plan
+from ..privacy.secagg.protectable import inputs_of_the_rule, require_protectable
 from .aggregation import aggregator_for, trainable_rows
 from .aggregator_state import LAST_AGGREGATE, StoredRows, add_to_histories
 from .hashed_file import WrittenFile
 from .history import Judgement, Participation
-from .protection import inputs_of_the_rule, require_protectable
 from .update_file import UpdateFile
 
 LARGEST_SCORE = 1e300  # an infinite score is written as this

@@ -20,16 +20,6 @@ class Selection:
     quorum: int
 
 
-def fewest_updates(cohort: Cohort) -> int:
-    """How many updates a round may close with at the least."""
-    return cohort.quorum or cohort.count or cohort.minimum
-
-
-def needed(cohort: Cohort) -> int:
-    """How many sites must be there before a round may start."""
-    return max(cohort.minimum, cohort.count or 0, cohort.quorum or 0)
-
-
 def select(
     cohort: Cohort, available: Collection[str], *, seed: int, round: int, attempt: int = 1, always: str | None = None
 ) -> Selection | None:
@@ -40,9 +30,9 @@ def select(
     The choice is a pure function of the seed, the round, the attempt and the set of available
     names, so that a rerun with the same sites chooses the same cohorts.
     """
-    if len(available) < needed(cohort) or not available or (always is not None and always not in available):
+    if len(available) < cohort.sites_needed or not available or (always is not None and always not in available):
         return None
-    size = cohort.count or max(needed(cohort), math.ceil(_written(cohort.fraction) * len(available)))
+    size = cohort.count or max(cohort.sites_needed, math.ceil(_written(cohort.fraction) * len(available)))
     asked = min(len(available), math.ceil(size * (1 + _written(cohort.over_selection))))
     draw = random.Random(f"foedus/cohort/{seed}/{round}/{attempt}")
     chosen = draw.sample(sorted(available), asked)

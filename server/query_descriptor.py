@@ -9,8 +9,8 @@ from ..privacy.analytics.sessions import session_fields
 from ..privacy.secagg.descriptor import SessionDescriptor
 from ..privacy.secagg.prg import Suite
 from ..privacy.secagg.roster import Roster
+from ..privacy.secagg.terms import HONEST_BESIDE_COLLUDERS, masked_terms, usual_colluders
 from ..protos.messages import Work
-from .sum_descriptor import HONEST_BESIDE_COLLUDERS, masked_terms, usual_colluders
 
 
 def fewest_sites(query: Query, num_sites: int) -> int:

@@ -25,7 +25,7 @@ from ..history import Judgement, Participation, Round, RoundState, Run, Verdict
 from ..judging import beside, draw_seed, hear, judge, judgements
 from ..memory import give_back_memory
 from ..optimizers import optimizer_for
-from ..planner import middle, needed, select, weighted_mean
+from ..planner import middle, select, weighted_mean
 from ..sum_state import as_it_is
 from ..update_file import UpdateFile
 from .secure import collect_sum, eligible, step_by_sum, unfit
@@ -121,7 +121,9 @@ async def _plan(
         if selection is not None:
             break
         among = f" ({reference} among them)" if reference else ""
-        lack = f"waiting for {needed(plan.cohort)} sites{among} with task {plan.task!r}, {len(available)} connected"
+        lack = (
+            f"waiting for {plan.cohort.sites_needed} sites{among} with task {plan.task!r}, {len(available)} connected"
+        )
         if plan.protection != "none":
             lack += unfit(fed, run, number)
         fed.records.explain_run(run.id, lack)

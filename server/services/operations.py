@@ -28,6 +28,8 @@ from ...files import storing, sync_file
 from ...modelfile import ModelFile
 from ...plan import Plan
 from ...privacy.identity import Identity
+from ...privacy.secagg.protectable import require_protectable_model
+from ...protos.channel import SECURE_BYTES
 from ...protos.invitation import Invitation
 from ...protos.v1 import common_pb2, operations_pb2, operations_pb2_grpc
 from ...protos.wire import digest
@@ -39,7 +41,6 @@ from ..federation import Federation
 from ..history import Run, RunState
 from ..judging import require_coherent
 from ..members import MemberState
-from ..protection import require_protectable_model
 from ..queries import Queries
 from ..runs import Runs
 from .transfer import chunks, next_in_time
@@ -303,7 +304,7 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
 def _check_model(path: Path, plan: Plan) -> None:
     try:
         model = ModelFile.open(path)
-        require_protectable_model(plan, model.layout)
+        require_protectable_model(plan, model.layout, SECURE_BYTES)
         model.require_finite()
     except FoedusError as error:
         raise ConfigError(str(error).replace(str(path), "the initial model"), hint=error.hint) from None

@@ -10,7 +10,8 @@ from foedus.aggregators.geometric_median import GeometricMedian
 from foedus.errors import ConfigError
 from foedus.layout import layout_of
 from foedus.modelfile import Model
-from foedus.server.protection import require_protectable, require_protectable_model
+from foedus.privacy.secagg.protectable import require_protectable, require_protectable_model
+from foedus.protos.channel import SECURE_BYTES
 from loopback import loopback, plan
 from real_sites import serving
 from secure_federation import enrolled, sign_roster
@@ -136,5 +137,5 @@ def test_updates_alone_are_packed():
 def test_a_model_that_is_too_large_to_be_shared_is_refused_with_the_largest_that_is_not():
     wanted = shared_plan({"name": "geometric-median", "f": 1})
     with pytest.raises(ConfigError, match=r"up to 9[0-9]{4} values"):
-        require_protectable_model(wanted, layout_of({"w": np.zeros(110_000, np.float32)}))
-    require_protectable_model(wanted, layout_of({"w": np.zeros(90_000, np.float32)}))
+        require_protectable_model(wanted, layout_of({"w": np.zeros(110_000, np.float32)}), SECURE_BYTES)
+    require_protectable_model(wanted, layout_of({"w": np.zeros(90_000, np.float32)}), SECURE_BYTES)

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 from foedus.plan import Cohort
-from foedus.server.planner import Selection, middle, needed, select, weighted_mean
+from foedus.server.planner import Selection, middle, select, weighted_mean
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,12 +38,12 @@ def test_a_cohort_is_chosen_by_seed_and_names_alone(cohort, available, seed, rou
     found = select(cohort, available, seed=seed, round=round)
     shuffled = data.draw(st.permutations(sorted(available)))
     assert select(cohort, shuffled, seed=seed, round=round) == found
-    if len(available) < needed(cohort) or not available:
+    if len(available) < cohort.sites_needed or not available:
         assert found is None
         return
     assert set(found.cohort) <= available
     assert list(found.cohort) == sorted(set(found.cohort))
-    assert needed(cohort) <= found.target <= len(found.cohort)
+    assert cohort.sites_needed <= found.target <= len(found.cohort)
     assert 1 <= found.quorum <= found.target
 
 

@@ -1,16 +1,14 @@
-"""Whether a run can be done with updates that the server does not see: asked when its plan is submitted."""
+"""Whether a run can be done with updates that the server does not see: asked of a plan before anything begins."""
 
 from __future__ import annotations
 
-from ..errors import ConfigError
-from ..layout import Layout
-from ..plan import Plan
-from ..privacy.secagg.grouping import grouping_fault, groups_left
-from ..privacy.secagg.holders import sharing_fault
-from ..privacy.secagg.share_terms import largest_shared
-from ..protos.channel import SECURE_BYTES
-from .planner import fewest_updates, needed
-from .sum_descriptor import HONEST_BESIDE_COLLUDERS, colluders_of, packing_of, reserves_of
+from ...errors import ConfigError
+from ...layout import Layout
+from ...plan import Plan
+from .grouping import grouping_fault, groups_left
+from .holders import sharing_fault
+from .share_terms import largest_shared
+from .terms import HONEST_BESIDE_COLLUDERS, colluders_of, packing_of, reserves_of
 
 # What decides by distances alone, and whose decision is a plain mean of those it selects.
 SELECTING = ("multi-krum", "mda", "mean")
@@ -29,8 +27,13 @@ def require_protectable(plan: Plan) -> None:
             raise ConfigError(f"protection {plan.protection!r}: {reason}")
 
 
-def require_protectable_model(plan: Plan, layout: Layout) -> None:
+def require_protectable_model(plan: Plan, layout: Layout, message_bytes: int) -> None:
     """Refuse a model of which a secure sum would leave something out, or which is too large to be shared.
+
+    Args:
+        plan: the run's.
+        layout: of the model.
+        message_bytes: how long a message of a sum may be.
 
     Raises:
         ConfigError: it has buffers or counters that are to be averaged, or too many values.
@@ -43,24 +46,24 @@ def require_protectable_model(plan: Plan, layout: Layout) -> None:
             hint='set aggregator.buffers to "local", so that each site keeps its own',
         )
     if plan.protection == "shares":
-        _require_shareable(plan, layout.num_trainable)
+        _require_shareable(plan, layout.num_trainable, message_bytes)
 
 
-def _require_shareable(plan: Plan, num_values: int) -> None:
-    n = needed(plan.cohort)
+def _require_shareable(plan: Plan, num_values: int, message_bytes: int) -> None:
+    n = plan.cohort.sites_needed
     packing = packing_of(plan, n)
-    largest = largest_shared(n, packing, SECURE_BYTES)
+    largest = largest_shared(n, packing, message_bytes)
     if num_values > largest:
         raise ConfigError(
             f"protection 'shares': the model has {num_values} trainable values; what {n} sites share of it with one "
-            f"another, in {packing} blocks, fits into one message of {SECURE_BYTES} bytes up to {largest} values",
+            f"another, in {packing} blocks, fits into one message of {message_bytes} bytes up to {largest} values",
             hint="take protection 'sketch', or a smaller model",
         )
 
 
 def inputs_of_the_rule(plan: Plan) -> int:
     """How many updates, or means of groups, the rule may be given at the least."""
-    fewest, asked = fewest_updates(plan.cohort), needed(plan.cohort)
+    fewest, asked = plan.cohort.fewest_updates, plan.cohort.sites_needed
     if plan.protection != "groups":
         return fewest
     return groups_left(
@@ -73,7 +76,7 @@ def inputs_of_the_rule(plan: Plan) -> int:
 
 
 def _always(plan: Plan) -> tuple[tuple[bool, str], ...]:
-    wanted, fewest = plan.aggregator, fewest_updates(plan.cohort)
+    wanted, fewest = plan.aggregator, plan.cohort.fewest_updates
     return (
         (
             plan.secure.packing is not None and plan.protection != "shares",
@@ -102,7 +105,7 @@ def _always(plan: Plan) -> tuple[tuple[bool, str], ...]:
 
 
 def _by_mode(plan: Plan) -> tuple[tuple[bool, str], ...]:
-    wanted, n = plan.aggregator, fewest_updates(plan.cohort)
+    wanted, n = plan.aggregator, plan.cohort.fewest_updates
     match plan.protection:
         case "masks":
             sees = f"aggregator {wanted.name!r} looks at single updates, and masks show the server their sum alone"
@@ -112,7 +115,7 @@ def _by_mode(plan: Plan) -> tuple[tuple[bool, str], ...]:
                 (wanted.reject_norm is not None, "the server sees no update's norm: leave aggregator.reject_norm out"),
             )
         case "groups":
-            asked = needed(plan.cohort)
+            asked = plan.cohort.sites_needed
             fault = grouping_fault(
                 asked,
                 plan.secure.group_size,
@@ -125,7 +128,7 @@ def _by_mode(plan: Plan) -> tuple[tuple[bool, str], ...]:
             return ((fault is not None, f"{fault}"),)
         case _:
             shares = plan.protection == "shares"
-            n = needed(plan.cohort) if shares else n
+            n = plan.cohort.sites_needed if shares else n
             reserves = reserves_of(plan, n)
             allowed = WEIGHING if shares else SELECTING
             fault = sharing_fault(
