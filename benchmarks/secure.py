@@ -7,7 +7,8 @@ masks expands and adds as many keystreams at the rates of AES-256-CTR and of mem
 it also draws the rounding and hashes the words once; of the server's sum it also reads every row; of a
 sum of selected updates it takes one mask off each, as if all were selected. The peer is Flower's
 SecAgg+, by its own primitives. Of bytes, the limit is a plain float32 update; of whole rounds, plain
-ones: seconds on the wall between real processes, with their CPU beside.
+ones: seconds on the wall between real processes, with their CPU beside. Shares are of whole updates of as
+many values, in as many blocks as there is room for.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from _apart import apart
 from _flower_masks import flower_works
 from _rounds import Measured, foedus_rounds
 from _sessions import Session, bytes_up, collected, group, masked_state, session
+from _shares import share_works
 from _timing import Taken, Work, in_turn, machine, peak_mb
 from foedus.privacy.secagg.collect import Phase
 from foedus.privacy.secagg.joining import join
@@ -75,7 +77,7 @@ def steps(n: int, d: int, repeats: int, with_peers: bool) -> Rows:
     update_D = np.random.default_rng(0).normal(size=d).astype(np.float32)
     of, chosen = group(n, d), round(SELECTED * n)
     full, short = session(of, update_D), session(of, update_D, gone=min(GONE, n - of.descriptor.needed_survivors))
-    ours = {**_site_works(full, update_D), **_server_works(full, short, chosen)}
+    ours = {**_site_works(full, update_D), **_server_works(full, short, chosen), **share_works(of.descriptor)}
     limits = _limits(of.descriptor.num_words, n, chosen)
     peers = flower_works(update_D, n, of.descriptor.threshold) if with_peers else {}
     names = [*ours, *(f"limit: {name}" for name in limits), *(f"peer: {name}" for name in peers)]

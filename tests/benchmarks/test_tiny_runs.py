@@ -82,6 +82,8 @@ def test_masks_are_measured() -> None:
     assert 0 < sent["bytes"] - sent["limit_bytes"] < 2500
     # Of seven sites five must stay.
     assert {"server: open, 2 sites gone", "server: add up, 2 sites gone"} <= measured.keys()
+    for name in ("shares: deal", "shares: prove", "shares: answer products", "shares: server, the sum"):
+        assert measured[name]["peak_mb"] > 0
 
 
 def test_a_masked_round_is_measured_against_a_plain_one() -> None:
