@@ -47,11 +47,13 @@ from .gauges import metrics_page
 from .intake import Intake
 from .interceptor import Guard
 from .memory import share_one_heap
+from .participation_records import ParticipationRecords
 from .queries import Queries
 from .query_records import QueryRecords
-from .records import Records
 from .registry import Registry
 from .rosters import Rosters
+from .round_records import RoundRecords
+from .run_records import RunRecords
 from .runs import Runs, verify_inbox
 from .secure_choice import selected_by
 from .services.enrolment import EnrolmentService
@@ -130,15 +132,17 @@ async def serve(home: ServerHome, config: ServerConfig, clock: Clock) -> None:
 def _federation(home: ServerHome, config: ServerConfig, clock: Clock, store: Store) -> Federation:
     registry = Registry(store, clock)
     rosters = Rosters(store, clock, registry, config.federation)
-    records = Records(store, clock)
+    runs = RunRecords(store, clock)
 
     def choose(run: str, session: SessionDescriptor, judged: Judged) -> Collection[bytes]:
-        return selected_by(records.run(run).plan, session, judged)
+        return selected_by(runs.find(run).plan, session, judged)
 
     return Federation(
         config=config,
         clock=clock,
-        records=records,
+        runs=runs,
+        rounds=RoundRecords(store, clock),
+        participations=ParticipationRecords(store, clock),
         queries=QueryRecords(store, clock),
         registry=registry,
         rosters=rosters,

@@ -27,7 +27,7 @@ def assignment(fed: Federation, run: Run, round: Round, phase: Phase) -> Assignm
         model_bytes=fed.blobs.path(model_sha256).stat().st_size,
         layout_sha256=fed.layout(model_sha256).digest,
         training=run.plan.training,
-        cohort_size=len(fed.records.participations(run.id, round.number, phase)),
+        cohort_size=len(fed.participations.in_phase(run.id, round.number, phase)),
         rounds=run.plan.rounds,
         deadline_seconds=run.plan.cohort.deadline_seconds,
         seed=run.plan.seed,
@@ -53,11 +53,11 @@ def outstanding(fed: Federation, site: str) -> Iterator[Assignment]:
 
 def settled(fed: Federation, site: str) -> Iterator[Release]:
     """What a site that comes back need not keep any longer: it may have missed that it was told so."""
-    for run in fed.records.recent_runs(RECENT_RUNS):
+    for run in fed.runs.recent(RECENT_RUNS):
         done = _rounds_done(fed, run)
-        if done and fed.records.took_part(run.id, site):
+        if done and fed.participations.took_part(run.id, site):
             work = Work(run.id, done, Phase.TRAIN)
-            part = fed.records.participation(work, site)
+            part = fed.participations.find(work, site)
             if part is not None and part.code == LEFT_OUT:
                 yield Release(work, Outcome.REJECTED, part.reason)
             else:
@@ -67,16 +67,16 @@ def settled(fed: Federation, site: str) -> Iterator[Release]:
 
 def _let_go(fed: Federation, run: Run, site: str) -> Iterator[Release]:
     """A secure sum that is still under way may go on without a site: it waits for nothing then."""
-    round = fed.records.last_round(run.id)
+    round = fed.rounds.last(run.id)
     if round is not None and round.state is RoundState.COLLECTING and not run.state.terminal:
         work = Work(run.id, round.number, Phase.TRAIN)
-        part = fed.records.participation(work, site)
+        part = fed.participations.find(work, site)
         if part is not None and part.verdict is Verdict.ABSENT:
             yield Release(work, Outcome.LATE, part.reason)
 
 
 def _rounds_done(fed: Federation, run: Run) -> int:
-    round = fed.records.last_round(run.id)
+    round = fed.rounds.last(run.id)
     if round is None:
         return 0
     if run.state.terminal:
@@ -97,12 +97,12 @@ def may_fetch(fed: Federation, site: str, model_sha256: str) -> bool:
 
 
 def _asked(fed: Federation, site: str, states: Iterable[RunState]) -> Iterator[tuple[Run, Round, Work]]:
-    for run in fed.records.runs(states):
-        round = fed.records.last_round(run.id)
+    for run in fed.runs.all(states):
+        round = fed.rounds.last(run.id)
         if round is None or round.state not in ASKING:
             continue
         work = Work(run.id, round.number, ASKING[round.state])
-        part = fed.records.participation(work, site)
+        part = fed.participations.find(work, site)
         if part is not None and part.verdict is Verdict.ASKED:
             yield run, round, work
 

@@ -18,7 +18,7 @@ def cut_off(fed: Federation, member: Member) -> None:
         session.end(reason)
     # Nothing it was asked for and has not sent yet will be taken, not even from a stream that is open.
     for work in unanswered(fed, member.name):
-        fed.records.settle(work, member.name, Verdict.REJECTED, code=NotApproved.__name__, reason=reason)
+        fed.participations.settle(work, member.name, Verdict.REJECTED, code=NotApproved.__name__, reason=reason)
         fed.collector.settle(member.name, work, accepted=False)
     for stored in fed.queries.unanswered(member.name):
         fed.queries.settle(stored.id, member.name, Verdict.REJECTED, code=NotApproved.__name__, reason=reason)

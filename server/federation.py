@@ -15,10 +15,12 @@ from .blobs import Blobs, Inbox
 from .collector import Collector
 from .config import ServerConfig
 from .feed import Feed
+from .participation_records import ParticipationRecords
 from .query_records import QueryRecords
-from .records import Records
 from .registry import Registry
 from .rosters import Rosters
+from .round_records import RoundRecords
+from .run_records import RunRecords
 from .sessions import Sessions
 from .sums import Sums
 from .telemetry import Metrics
@@ -29,7 +31,8 @@ def _nothing_to_hold(_run: str, _reason: str) -> None: ...
 
 @dataclass(slots=True, kw_only=True)
 class Federation:
-    """The server's state: what is recorded (records, queries, registry, blobs, inbox) and what is live.
+    """The server's state: what is recorded (runs, rounds, participations, queries, registry, blobs,
+    inbox) and what is live.
 
     ``workers`` compute the blocks of an aggregation.
 
@@ -39,7 +42,9 @@ class Federation:
 
     config: ServerConfig
     clock: Clock
-    records: Records
+    runs: RunRecords
+    rounds: RoundRecords
+    participations: ParticipationRecords
     queries: QueryRecords
     registry: Registry
     rosters: Rosters

@@ -1,6 +1,6 @@
 """What the database remembers of runs, rounds and participations, as values.
 
-States are monotone and terminal ones final; ``records`` sees to that.
+States are monotone and terminal ones final; ``run_records`` and ``round_records`` see to that.
 """
 
 from __future__ import annotations

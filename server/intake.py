@@ -68,12 +68,12 @@ class Intake:
     def _admit(self, site: str, header: UploadHeader) -> tuple[Layout, bool] | Receipt:
         """The layout of an update that may come, and whether it is late; or what has been decided."""
         fed = self._fed
-        part = fed.records.participation(header.work, site)
-        round = fed.records.round(header.run, header.round)
+        part = fed.participations.find(header.work, site)
+        round = fed.rounds.find(header.run, header.round)
         # The same answer for another site's run as for none at all: a site learns nothing about either.
         if part is None or round is None:
             raise StaleRound(f"{site} was not asked to train in {header.work}")
-        run = fed.records.run(header.run)
+        run = fed.runs.find(header.run)
         decided = _decided(part, header)
         if decided is not None:
             return decided
@@ -159,7 +159,7 @@ class Intake:
             refusal = self._masked(site, header)
             if refusal is not None:
                 return self._reject(site, header, refusal, late=refusal.reason == AbortCode.LATE)
-            fed.records.settle(header.work, site, verdict, upload=header)
+            fed.participations.settle(header.work, site, verdict, upload=header)
         fed.collector.settle(site, header.work, accepted=not late)
         fed.metrics.update_decided(verdict)
         fed.metrics.bytes_moved("up", header.num_bytes)
@@ -204,7 +204,7 @@ class Intake:
             return False
         if run.plan.cohort.late == "drop":
             raise StaleRound(f"round {round.number} has closed, and late updates are dropped")
-        newest = self._fed.records.last_round(run.id)
+        newest = self._fed.rounds.last(run.id)
         open_next = newest is not None and (newest.number, newest.state) == (round.number + 1, RoundState.COLLECTING)
         if open_next or newest == round:
             return True
@@ -291,7 +291,7 @@ class Intake:
     def _reject(self, site: str, header: UploadHeader, error: FoedusError, *, late: bool = False) -> Receipt:
         fed = self._fed
         verdict = Verdict.LATE if late or isinstance(error, StaleRound) else Verdict.REJECTED
-        fed.records.settle(header.work, site, verdict, code=error.code, reason=str(error))
+        fed.participations.settle(header.work, site, verdict, code=error.code, reason=str(error))
         fed.collector.settle(site, header.work, accepted=False)
         fed.metrics.update_decided(verdict, error.code)
         fed.feed.publish(f"update_{verdict}", run=header.run, round=header.round, site=site, detail=str(error))

@@ -37,7 +37,7 @@ class Runs:
 
     def recover(self) -> None:
         """Take up every run that was alive when the server ended."""
-        for run in self._fed.records.runs((RunState.QUEUED, RunState.RUNNING)):
+        for run in self._fed.runs.all((RunState.QUEUED, RunState.RUNNING)):
             self._drive(run.id)
 
     def start(self, run: Run) -> None:
@@ -50,7 +50,7 @@ class Runs:
         Raises:
             RunStateError: the run is not running.
         """
-        run = self._fed.records.move_run(id, RunState.PAUSED, allowed=(RunState.RUNNING,), reason=reason)
+        run = self._fed.runs.move(id, RunState.PAUSED, allowed=(RunState.RUNNING,), reason=reason)
         self._fed.held.pop(id, None)
         await self._interrupt(id)
         self._publish(run)
@@ -63,9 +63,9 @@ class Runs:
             RunStateError: the run is not paused.
         """
         if self._fed.held.pop(id, None) is not None:
-            run = self._fed.records.run(id)
+            run = self._fed.runs.find(id)
         else:
-            run = self._fed.records.move_run(id, RunState.RUNNING, allowed=(RunState.PAUSED,))
+            run = self._fed.runs.move(id, RunState.RUNNING, allowed=(RunState.PAUSED,))
         self._publish(run)
         self._drive(id)
         return run
@@ -76,7 +76,7 @@ class Runs:
         Raises:
             RunStateError: it has already ended.
         """
-        run = self._fed.records.move_run(id, RunState.STOPPED, allowed=ALIVE, reason="stopped by an operator")
+        run = self._fed.runs.move(id, RunState.STOPPED, allowed=ALIVE, reason="stopped by an operator")
         self._fed.held.pop(id, None)
         await self._interrupt(id)
         self._release(run, Outcome.CANCELLED, "the run was stopped")
@@ -89,7 +89,7 @@ class Runs:
         if task is not None and task is not asyncio.current_task():
             task.cancel()
         try:
-            run = self._fed.records.move_run(id, RunState.PAUSED, allowed=(RunState.RUNNING,), reason=reason)
+            run = self._fed.runs.move(id, RunState.PAUSED, allowed=(RunState.RUNNING,), reason=reason)
         except RunStateError:
             return
         except StoreError as error:
@@ -128,9 +128,9 @@ class Runs:
 
     async def _run(self, id: str) -> None:
         try:
-            run = self._fed.records.run(id)
+            run = self._fed.runs.find(id)
             if run.state is RunState.QUEUED:
-                run = self._fed.records.move_run(id, RunState.RUNNING, allowed=(RunState.QUEUED,))
+                run = self._fed.runs.move(id, RunState.RUNNING, allowed=(RunState.QUEUED,))
                 self._publish(run)
             else:
                 await asyncio.to_thread(self._require_intact, self._models_of(run))
@@ -153,7 +153,7 @@ class Runs:
 
     async def _advance(self, run: Run) -> None:
         while run.state is RunState.RUNNING:
-            last = self._fed.records.last_round(run.id)
+            last = self._fed.rounds.last(run.id)
             if last is not None and _is_final(run, last):
                 self._end(run.id, RunState.FINISHED, "")
                 return
@@ -165,16 +165,16 @@ class Runs:
                 self._after_failure(run, error)
             else:
                 self._fed.metrics.round_ended("committed", self._fed.clock.monotonic() - begun)
-            run = self._fed.records.run(run.id)
+            run = self._fed.runs.find(run.id)
 
     def _after_failure(self, run: Run, error: RoundFailed) -> None:
         """Let a round that missed its quorum be tried again; whatever else failed would fail again."""
-        failed = self._fed.records.last_round(run.id)
+        failed = self._fed.rounds.last(run.id)
         if not isinstance(error, QuorumNotMet) or failed is None or failed.attempt > run.plan.max_failed_rounds:
             raise error
 
     def _models_of(self, run: Run) -> list[str]:
-        round = self._fed.records.last_round(run.id)
+        round = self._fed.rounds.last(run.id)
         if round is None:
             return [run.initial_sha256]
         committed = round.state in (RoundState.COMMITTED, RoundState.EVALUATED)
@@ -196,19 +196,19 @@ class Runs:
             self.hold(id, f"{full}; before that: {error}")
 
     def _end(self, id: str, state: RunState, reason: str) -> None:
-        run = self._fed.records.move_run(id, state, allowed=(RunState.RUNNING,), reason=reason)
+        run = self._fed.runs.move(id, state, allowed=(RunState.RUNNING,), reason=reason)
         self._release(run, Outcome.CANCELLED, reason)
         self._publish(run)
 
     def _release(self, run: Run, outcome: Outcome, reason: str) -> None:
-        round = self._fed.records.last_round(run.id)
+        round = self._fed.rounds.last(run.id)
         self._fed.inbox.forget_run(run.id)
         if round is not None:
             self._fed.sums.forget(run.id, round.number)
         if round is None or round.state not in ASKING:
             return
         work = Work(run.id, round.number, ASKING[round.state])
-        for part in self._fed.records.participations(run.id, round.number, work.phase):
+        for part in self._fed.participations.in_phase(run.id, round.number, work.phase):
             if part.verdict in (Verdict.ASKED, Verdict.ACCEPTED):
                 self._fed.sessions.send(part.site, Release(work, outcome, reason))
 
@@ -230,22 +230,24 @@ def verify_inbox(fed: Federation) -> None:
     every update to the disk; here it finds out whether one went missing.
     """
     kept: set[tuple[str, int]] = set()
-    for run in fed.records.runs(ALIVE):
+    for run in fed.runs.all(ALIVE):
         open = True  # whether the round after this one has yet to be committed
-        for round in reversed(fed.records.rounds(run.id)[-2:]):
+        for round in reversed(fed.rounds.all(run.id)[-2:]):
             kept.add((run.id, round.number))
             late_counts, open = open, round.state in (RoundState.COLLECTING, RoundState.CLOSED)
             work = Work(run.id, round.number, Phase.TRAIN)
-            for part in fed.records.participations(run.id, round.number, Phase.TRAIN):
+            for part in fed.participations.in_phase(run.id, round.number, Phase.TRAIN):
                 path = fed.inbox.update(run.id, round.number, part.site)
                 if not part.sha256 or (path.is_file() and sha256_file(path) == part.sha256):
                     continue
                 if run.plan.protection != "none":
                     path.unlink(missing_ok=True)  # forced to the disk, so the disk has lost it: the run will be held
                 elif open and part.verdict is Verdict.ACCEPTED:
-                    fed.records.ask_again(work, part.site)
+                    fed.rounds.ask_again(work, part.site)
                 elif late_counts and part.verdict is Verdict.LATE:
-                    fed.records.settle(work, part.site, Verdict.LATE, code=Corrupt.__name__, reason="it was lost")
+                    fed.participations.settle(
+                        work, part.site, Verdict.LATE, code=Corrupt.__name__, reason="it was lost"
+                    )
     for run_id, number in list(fed.inbox.rounds()):
         if (run_id, number) not in kept:
             fed.inbox.forget_round(run_id, number)

@@ -20,7 +20,7 @@ MAX_PARTICIPATIONS = 100
 
 def run(fed: Federation, record: Run) -> operations_pb2.Run:
     """A run without its rounds."""
-    number, last = fed.records.last_model(record.id) or (0, record.initial_sha256)
+    number, last = fed.rounds.last_model(record.id) or (0, record.initial_sha256)
     return operations_pb2.Run(
         id=record.id,
         name=record.name,
@@ -37,8 +37,8 @@ def run(fed: Federation, record: Run) -> operations_pb2.Run:
 
 def rounds(fed: Federation, record: Run) -> Iterator[operations_pb2.Round]:
     """A run's rounds in order; those with very many participations in several messages of one number."""
-    for round in fed.records.rounds(record.id):
-        parts = [part for phase in Phase for part in fed.records.participations(record.id, round.number, phase)]
+    for round in fed.rounds.all(record.id):
+        parts = [part for phase in Phase for part in fed.participations.in_phase(record.id, round.number, phase)]
         yield _round(round, parts[:MAX_PARTICIPATIONS])
         for start in range(MAX_PARTICIPATIONS, len(parts), MAX_PARTICIPATIONS):
             more = map(_participation, parts[start : start + MAX_PARTICIPATIONS])

@@ -54,12 +54,12 @@ async def collect_sum(fed: Federation, run: Run, round: Round) -> Round:
     except (SecureSumFailed, ConfigError, TooFewUpdates, InvalidUpdate) as error:
         if isinstance(error, SecureSumFailed) and error.blamed:
             fed.sums.blame(work, error.blamed)
-        fed.records.fail_round(run.id, round.number, str(error))
+        fed.rounds.fail(run.id, round.number, str(error))
         fed.feed.publish("round_failed", run=run.id, round=round.number, detail=str(error))
         raise QuorumNotMet(str(error)) from error
     await asyncio.to_thread(require_openable, as_it_is(session.state))  # or it goes on waiting
     fed.feed.publish("round_closed", run=run.id, round=round.number)
-    return fed.records.close_round(run.id, round.number, absent={})
+    return fed.rounds.close(run.id, round.number, absent={})
 
 
 def step_by_sum(
@@ -137,7 +137,7 @@ def unfit(fed: Federation, run: Run, round: int) -> str:
 def _open(fed: Federation, run: Run, round: Round, work: Work) -> Session:
     roster = fed.rosters.latest()
     keys = fed.registry.signing_keys()
-    cohort = [part.site for part in fed.records.participations(run.id, round.number, Phase.TRAIN)]
+    cohort = [part.site for part in fed.participations.in_phase(run.id, round.number, Phase.TRAIN)]
     if gone := sorted(set(cohort) - keys.keys()):
         raise ConfigError(f"{', '.join(gone)} left the federation before the secure sum began")
     assert roster is not None  # noqa: S101  (the cohort was chosen from those that it names)
@@ -150,7 +150,7 @@ def _open(fed: Federation, run: Run, round: Round, work: Work) -> Session:
 def _ask(fed: Federation, run: Run, round: Round) -> None:
     """The assignment to whoever has not sent an update: training goes on beside the exchange of keys."""
     order = assignment(fed, run, round, Phase.TRAIN)
-    for part in fed.records.participations(run.id, round.number, Phase.TRAIN):
+    for part in fed.participations.in_phase(run.id, round.number, Phase.TRAIN):
         if part.verdict is Verdict.ASKED:
             fed.sessions.send(part.site, order)
 
@@ -165,7 +165,7 @@ async def _answers(fed: Federation, run: Run, round: Round, work: Work, session:
     collection = Collection(target, 0, cohort.deadline_seconds, now + seconds)
     if trains:
         collection.accepted.update(session.masked)
-    parts = fed.records.participations(run.id, round.number, Phase.TRAIN)
+    parts = fed.participations.in_phase(run.id, round.number, Phase.TRAIN)
     taking_part = {part.site for part in parts if part.verdict in (Verdict.ASKED, Verdict.ACCEPTED)}
     collection.ask(session.waiting & taking_part & fed.registry.active_sites(), now)
     await fed.collector.collect(work, collection)
@@ -184,13 +184,13 @@ def _enough(round: Round, session: Session) -> int:
 def _let_go(fed: Federation, work: Work, session: Session) -> None:
     """Tell those that the session goes on without, and record it, unless that was done before a restart."""
     stays, masked = {session.names[id] for id in session.outgoing}, session.masked
-    for part in fed.records.participations(work.run, work.round, Phase.TRAIN):
+    for part in fed.participations.in_phase(work.run, work.round, Phase.TRAIN):
         if part.verdict is not Verdict.ASKED or part.site in stays - masked:
             continue
         if part.site in masked:  # a crash came between its update and the record of that
-            fed.records.settle(work, part.site, Verdict.ACCEPTED)
+            fed.participations.settle(work, part.site, Verdict.ACCEPTED)
             continue
         reason = f"the secure sum of round {work.round} goes on without an answer"
-        fed.records.settle(work, part.site, Verdict.ABSENT, reason=reason)
+        fed.participations.settle(work, part.site, Verdict.ABSENT, reason=reason)
         fed.metrics.update_decided(Verdict.ABSENT)
         fed.sessions.send(part.site, Release(work, Outcome.LATE, reason))

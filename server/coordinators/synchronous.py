@@ -39,7 +39,7 @@ async def run_round(fed: Federation, run: Run) -> Round:
     Raises:
         RoundFailed: no model came of it; the run's model stands and the round may be tried again.
     """
-    round = fed.records.last_round(run.id)
+    round = fed.rounds.last(run.id)
     if round is None or round.state is RoundState.EVALUATED:
         round = await open_round(fed, run, round)
     elif round.state is RoundState.COLLECTING and round.reason:
@@ -93,7 +93,7 @@ async def _returned(fed: Federation, run: Run, expected: frozenset[str]) -> None
     """
     until = fed.clock.monotonic() + run.plan.cohort.deadline_seconds
     while missing := (expected & fed.registry.active_sites()) - set(fed.available(run.plan.task)):
-        fed.records.explain_run(run.id, f"waiting for {', '.join(sorted(missing))} to come back")
+        fed.runs.explain(run.id, f"waiting for {', '.join(sorted(missing))} to come back")
         try:
             async with asyncio.timeout(_remaining(until, fed)):
                 await fed.sessions.change()
@@ -126,14 +126,14 @@ async def _plan(
         )
         if plan.protection != "none":
             lack += unfit(fed, run, number)
-        fed.records.explain_run(run.id, lack)
+        fed.runs.explain(run.id, lack)
         try:
             async with asyncio.timeout(_remaining(patience, fed)):
                 await _change(fed)
         except TimeoutError:
             raise TooFewSites(f"round {number}: {lack} after {plan.cohort.patience_seconds} s") from None
-    fed.records.explain_run(run.id, "")
-    round = fed.records.open_round(
+    fed.runs.explain(run.id, "")
+    round = fed.rounds.open(
         run.id,
         number,
         available=available,
@@ -160,7 +160,7 @@ async def _change(fed: Federation) -> None:
 async def collect_updates(fed: Federation, run: Run, round: Round) -> Round:
     """Ask the cohort and wait until the round is over; fix which updates count."""
     work = Work(run.id, round.number, Phase.TRAIN)
-    parts = fed.records.participations(run.id, round.number, Phase.TRAIN)
+    parts = fed.participations.in_phase(run.id, round.number, Phase.TRAIN)
     collection, decision = await _collect(
         fed,
         run,
@@ -173,13 +173,13 @@ async def collect_updates(fed: Federation, run: Run, round: Round) -> Round:
     )
     if decision.state is State.MISSED:
         reason = _shortfall(fed, round, collection, decision)
-        fed.records.fail_round(run.id, round.number, reason)
+        fed.rounds.fail(run.id, round.number, reason)
         fed.feed.publish("round_failed", run=run.id, round=round.number, detail=reason)
         raise QuorumNotMet(reason)
     still_open = sorted(collection.open_sites)
     silent = f"nothing moved for {run.plan.cohort.deadline_seconds:g} s"
     absent = {site: silent if site in decision.silent else "still at work at the close" for site in still_open}
-    round = fed.records.close_round(run.id, round.number, absent=absent)
+    round = fed.rounds.close(run.id, round.number, absent=absent)
     for _ in still_open:
         fed.metrics.update_decided(Verdict.ABSENT)
     if run.plan.cohort.late == "drop":
@@ -192,7 +192,7 @@ async def collect_updates(fed: Federation, run: Run, round: Round) -> Round:
 async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
     """Combine the accepted updates into the next model and record it, in one transaction."""
     parts = contributors(fed, run, round)
-    num_worthless = len(fed.records.worthless(run.id, round.number))
+    num_worthless = len(fed.participations.worthless(run.id, round.number))
     if run.plan.protection == "none":
         judged, step = await asyncio.to_thread(_step, fed, run, round, parts, num_worthless)
     else:
@@ -204,7 +204,7 @@ async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
     for written in (step.model, step.state, step.aggregator_state):
         if written is not None:
             fed.blobs.adopt(written.path, written.sha256)
-    round = fed.records.commit_round(
+    round = fed.rounds.commit(
         run.id,
         round.number,
         model_sha256=step.model.sha256,
@@ -223,7 +223,7 @@ async def commit_model(fed: Federation, run: Run, round: Round) -> Round:
         outcome = Outcome.REJECTED if part.site in left_out else Outcome.COUNTED
         fed.sessions.send(part.site, Release(Work(run.id, number, Phase.TRAIN), outcome, judged[part.site].reason))
     fed.metrics.left_out(run.plan.aggregator.name, len(left_out))
-    fed.blobs.keep_only(fed.records.blobs_in_use())
+    fed.blobs.keep_only(fed.runs.blobs_in_use())
     fed.sums.forget(run.id, round.number)
     fed.inbox.forget_round(run.id, round.number - 1 if run.plan.cohort.late == "keep" else round.number)
     told = _listed("left out: ", [f"{site}{_scored(judgement)}" for site, judgement in left_out.items()])
@@ -284,12 +284,12 @@ def contributors(fed: Federation, run: Run, round: Round) -> list[tuple[int, Par
     """
     found = {
         p.site: (round.number, p)
-        for p in fed.records.participations(run.id, round.number, Phase.TRAIN)
+        for p in fed.participations.in_phase(run.id, round.number, Phase.TRAIN)
         if p.verdict is Verdict.ACCEPTED
     }
     if run.plan.cohort.late == "keep":
-        exposed = fed.records.worthless(run.id, round.number)
-        for p in fed.records.participations(run.id, round.number - 1, Phase.TRAIN):
+        exposed = fed.participations.worthless(run.id, round.number)
+        for p in fed.participations.in_phase(run.id, round.number - 1, Phase.TRAIN):
             if p.verdict is Verdict.LATE and p.sha256 and p.site not in exposed:
                 found.setdefault(p.site, (round.number - 1, p))
     return [found[site] for site in sorted(found)]
@@ -298,7 +298,7 @@ def contributors(fed: Federation, run: Run, round: Round) -> list[tuple[int, Par
 def evaluators(fed: Federation, run: Run, round: Round) -> list[str]:
     """Every connected site, and those whose updates are in the model: after the server's own restart
     nobody is connected yet, and they are on their way back."""
-    parts = fed.records.participations(run.id, round.number, Phase.TRAIN)
+    parts = fed.participations.in_phase(run.id, round.number, Phase.TRAIN)
     contributed = {p.site for p in parts if p.verdict is Verdict.ACCEPTED}
     return sorted({*fed.available(run.plan.task), *contributed & fed.registry.active_sites()})
 
@@ -306,14 +306,14 @@ def evaluators(fed: Federation, run: Run, round: Round) -> list[str]:
 async def evaluate_model(fed: Federation, run: Run, round: Round) -> Round:
     """Have the sites measure the new model."""
     plan = run.plan.evaluation
-    if not fed.records.participations(run.id, round.number, Phase.EVALUATE):
-        fed.records.ask_evaluation(run.id, round.number, evaluators(fed, run, round))
+    if not fed.participations.in_phase(run.id, round.number, Phase.EVALUATE):
+        fed.rounds.ask_evaluation(run.id, round.number, evaluators(fed, run, round))
     work = Work(run.id, round.number, Phase.EVALUATE)
-    parts = fed.records.participations(run.id, round.number, Phase.EVALUATE)
+    parts = fed.participations.in_phase(run.id, round.number, Phase.EVALUATE)
     collection, _ = await _collect(fed, run, round, work, parts, target=len(parts), quorum=0)
     answers = [
         (p.num_examples, p.metrics)
-        for p in fed.records.participations(run.id, round.number, Phase.EVALUATE)
+        for p in fed.participations.in_phase(run.id, round.number, Phase.EVALUATE)
         if p.verdict is Verdict.ACCEPTED
     ]
     # Metrics choose the best model and end the run: where liars are expected, one of them must not.
@@ -323,7 +323,7 @@ async def evaluate_model(fed: Federation, run: Run, round: Round) -> Round:
     improved = value is not None and plan.improves(value, run.best_value)
     best = (round.model_sha256, value) if improved and round.model_sha256 and value is not None else None
     absent = dict.fromkeys(sorted(collection.open_sites), "no answer in time")
-    round = fed.records.finish_evaluation(run.id, round.number, metrics=metrics, absent=absent, best=best)
+    round = fed.rounds.finish_evaluation(run.id, round.number, metrics=metrics, absent=absent, best=best)
     fed.feed.publish("round_evaluated", run=run.id, round=round.number, metrics=metrics)
     return round
 
@@ -364,7 +364,7 @@ def _remaining(until: float, fed: Federation) -> float | None:
 
 
 def _shortfall(fed: Federation, round: Round, collection: Collection, decision: Decision) -> str:
-    parts = fed.records.participations(round.run, round.number, Phase.TRAIN)
+    parts = fed.participations.in_phase(round.run, round.number, Phase.TRAIN)
     said = [f"{p.site} {p.verdict} ({p.code}: {p.reason})" for p in parts if p.code]
     return (
         f"round {round.number}: {len(collection.accepted)} updates arrived, the quorum is {round.quorum}"

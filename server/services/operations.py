@@ -85,7 +85,7 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
             await self._receive(scratch, header.model_bytes, sha256, request_iterator)
             await asyncio.to_thread(_check_model, scratch, plan)
             self._fed.blobs.adopt(scratch, sha256)
-            run = self._fed.records.create_run(plan, sha256)
+            run = self._fed.runs.create(plan, sha256)
         finally:
             with suppress(OSError):
                 scratch.unlink(missing_ok=True)
@@ -120,21 +120,21 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
 
     async def ListRuns(self, request: operations_pb2.ListRunsRequest, context: Context) -> operations_pb2.ListRunsReply:
         """Every run, oldest first, without its plan: thousands must fit into one message."""
-        runs = [views.run(self._fed, run) for run in self._fed.records.runs()]
+        runs = [views.run(self._fed, run) for run in self._fed.runs.all()]
         for run in runs:
             run.ClearField("plan_json")
         return operations_pb2.ListRunsReply(runs=runs)
 
     async def ShowRun(self, request: operations_pb2.RunRequest, context: Context) -> operations_pb2.Run:
         """One run."""
-        return views.run(self._fed, self._fed.records.run(request.run))
+        return views.run(self._fed, self._fed.runs.find(request.run))
 
     async def ListRounds(
         self, request: operations_pb2.RunRequest, context: Context
     ) -> AsyncIterator[operations_pb2.Round]:
         """A run's rounds with who took part in them."""
         who = caller.get()
-        for message in views.rounds(self._fed, self._fed.records.run(request.run)):
+        for message in views.rounds(self._fed, self._fed.runs.find(request.run)):
             self._fed.registry.authorise(who.identity, who.key_sha256)  # it may have been revoked meanwhile
             yield message
 
@@ -143,12 +143,12 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
     ) -> AsyncIterator[operations_pb2.RunEvent]:
         """First the run as it stands, then its events, until it ends."""
         fed, who = self._fed, caller.get()
-        run = fed.records.run(request.run)
+        run = fed.runs.find(request.run)
         happenings = fed.feed.watch()
         # The watch begins before the snapshot is taken, so that nothing falls between the two.
         following = asyncio.ensure_future(anext(happenings, None))
         await asyncio.sleep(0)
-        run = fed.records.run(run.id)
+        run = fed.runs.find(run.id)
         try:
             yield operations_pb2.RunEvent(unix_seconds=fed.clock.now(), name="watch_began", run=views.run(fed, run))
             ended = run.state.terminal
@@ -160,13 +160,13 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
                 fed.registry.authorise(who.identity, who.key_sha256)  # it may have been revoked meanwhile
                 if happening.run in ("", run.id):
                     ended = happening.name in ENDINGS
-                    yield views.happening(fed, fed.records.run(run.id), happening)
+                    yield views.happening(fed, fed.runs.find(run.id), happening)
         finally:
             following.cancel()
 
     async def ChangeRun(self, request: operations_pb2.ChangeRunRequest, context: Context) -> operations_pb2.Run:
         """Pause, resume or stop a run."""
-        run = self._fed.records.run(request.run)
+        run = self._fed.runs.find(request.run)
         changed: Run
         match request.action:
             case "pause":
@@ -185,7 +185,7 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         self, request: operations_pb2.FetchModelRequest, context: Context
     ) -> AsyncIterator[common_pb2.Chunk]:
         """A run's last, best or initial model."""
-        run, who = views.run(self._fed, self._fed.records.run(request.run)), caller.get()
+        run, who = views.run(self._fed, self._fed.runs.find(request.run)), caller.get()
         found = {"last": run.last_sha256, "best": run.best_sha256, "initial": run.initial_sha256}
         if request.which not in found:
             raise ConfigError(f"{request.which!r:.40} is not one of last, best, initial")

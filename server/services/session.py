@@ -103,11 +103,13 @@ class SessionService(session_pb2_grpc.SessionServicer):
                 self._require_asked(site, message.work)
                 self._queries.refused(site, message)
             case Refusal():
-                part = fed.records.participation(message.work, site)
+                part = fed.participations.find(message.work, site)
                 if part is None:
                     raise StaleRound(f"{site} was not asked for {message.work}")
                 if part.verdict is Verdict.ASKED:
-                    fed.records.settle(message.work, site, Verdict.REFUSED, code=message.code, reason=message.reason)
+                    fed.participations.settle(
+                        message.work, site, Verdict.REFUSED, code=message.code, reason=message.reason
+                    )
                     fed.metrics.update_decided(Verdict.REFUSED, message.code)
                     fed.feed.publish(
                         "work_refused",
@@ -148,20 +150,22 @@ class SessionService(session_pb2_grpc.SessionServicer):
     def _require_asked(self, site: str, work: Work) -> None:
         fed = self._fed
         asked = fed.queries.asked_site(work.run, site) if work.phase is Phase.QUERY else None
-        if asked is None and fed.records.participation(work, site) is None:
+        if asked is None and fed.participations.find(work, site) is None:
             raise StaleRound(f"{site} was not asked for {work}")
 
     def _evaluation(self, site: str, message: Evaluation) -> None:
         fed, work = self._fed, message.work
-        part = fed.records.participation(work, site)
-        round = fed.records.round(work.run, work.round)
+        part = fed.participations.find(work, site)
+        round = fed.rounds.find(work.run, work.round)
         if work.phase is not Phase.EVALUATE or part is None or round is None:
             raise StaleRound(f"{site} was not asked for {work}")
         if part.verdict is not Verdict.ASKED:
             return
         if message.model_sha256 != round.model_sha256:
             raise StaleRound(f"{site} evaluated another model than the one of {work}")
-        fed.records.settle(work, site, Verdict.ACCEPTED, num_examples=message.num_examples, metrics=message.metrics)
+        fed.participations.settle(
+            work, site, Verdict.ACCEPTED, num_examples=message.num_examples, metrics=message.metrics
+        )
         fed.collector.settle(site, work, accepted=True)
 
 

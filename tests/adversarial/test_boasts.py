@@ -42,7 +42,7 @@ async def test_a_boast_moves_what_the_rule_lets_it_move(tmp_path, aggregator, bo
             said = Evaluation(work_from_pb(order.work), order.model_sha256, examples, {"auc": value})
             site.say(site_message_to_pb(said))
         async with asyncio.timeout(60):
-            while local.fed.records.round(run, 1).state != "evaluated":
+            while local.fed.rounds.find(run, 1).state != "evaluated":
                 await asyncio.sleep(0.01)
         shown = await local.show(run)
         assert shown.rounds[0].evaluation_metrics["auc"] == pytest.approx(auc, rel=1e-3)

@@ -78,12 +78,12 @@ async def test_what_turns_out_worthless_after_the_close_is_late(tmp_path, late):
         await until(lambda: partial.is_file() and partial.stat().st_size)
         for name in "ab":
             assert (await sites[name].upload(await sites[name].hear("assignment"), update(1.0))).accepted
-        await until(lambda: local.fed.records.last_round(run).number == 2)
+        await until(lambda: local.fed.rounds.last(run).number == 2)
         go_on.set()
         assert not (await upload)[-1].receipt.accepted
         (part,) = [p for p in (await local.show(run)).rounds[0].participations if p.site == "eve"]
         assert part.verdict == "late"
-        assert local.fed.records.worthless(run, 1) == []
+        assert local.fed.participations.worthless(run, 1) == []
 
 
 async def test_the_fast_ones_do_not_close_a_round_before_its_reference_is_in(tmp_path):
@@ -94,7 +94,7 @@ async def test_the_fast_ones_do_not_close_a_round_before_its_reference_is_in(tmp
         order = await sites["trusted"].hear("assignment")
         for name in "abc":
             assert (await sites[name].upload(await sites[name].hear("assignment"), update(HONEST[name]))).accepted
-        assert local.fed.records.last_round(run).state == "collecting"
+        assert local.fed.rounds.last(run).state == "collecting"
         assert (await sites["trusted"].upload(order, update(1.0))).accepted
         shown = await local.ended(run)
         assert shown.state == "finished", shown.reason

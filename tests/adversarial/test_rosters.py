@@ -82,7 +82,7 @@ async def test_a_server_that_swaps_a_key_after_it_was_compared_shows_it_as_new(t
             await enrolled(local, name)
         await publish(local.operator(), await drafted(local), OPERATOR)
         assert not (await drafted(local)).changes
-        with local.fed.records._store.transaction("swapping") as db:
+        with local.fed.runs.store.transaction("swapping") as db:
             db.execute("UPDATE members SET signing_key = ? WHERE name = 'a'", (SERVERS,))
         local.fed.registry._known.clear()
         changes = {listed.key_id: listed.change for listed in (await drafted(local)).listed if listed.change}

@@ -89,7 +89,7 @@ async def offer_again(trial, run, **changes):
     """An assignment like that of a run's first round, and the offer of a second attempt at it."""
     fed = trial.local.fed
     work = changes.pop("work", Work(run, 1, Phase.TRAIN))
-    order = assignment(fed, fed.records.run(run), fed.records.round(run, 1), Phase.TRAIN)
+    order = assignment(fed, fed.runs.find(run), fed.rounds.find(run, 1), Phase.TRAIN)
     order = dataclasses.replace(order, work=work)
     before = kept(trial.homes[0], run).descriptor
     session = dataclasses.replace(before, attempt=2, config_digest=config_sha256(order), **changes)

@@ -19,7 +19,7 @@ REASON = "the data of this month are not complete yet, come again " * 4
 
 def record(fed, run, sha256, rounds, sites):
     """Rounds with both phases and their participations, straight into the tables."""
-    with fed.records._store.transaction("a test") as db:
+    with fed.runs.store.transaction("a test") as db:
         db.executemany(
             "INSERT INTO rounds VALUES "
             "(?, ?, 'evaluated', '', 1, 1, 1, '[]', ?, NULL, 1.0, 2.0, ?, NULL, '{}', '{}', NULL, NULL)",
@@ -42,8 +42,8 @@ async def made(local, rounds, sites):
     write_model(path, toy_model())
     sha256 = ModelFile.open(path).digest()
     path.rename(fed.blobs.folder / sha256)
-    run = fed.records.create_run(plan(), sha256)
-    fed.records.move_run(run.id, RunState.STOPPED, allowed=(RunState.QUEUED,))
+    run = fed.runs.create(plan(), sha256)
+    fed.runs.move(run.id, RunState.STOPPED, allowed=(RunState.QUEUED,))
     record(fed, run.id, sha256, rounds, sites)
     return run.id, sha256
 
@@ -66,7 +66,7 @@ async def test_many_rounds_of_many_sites(tmp_path):
 async def test_many_runs(tmp_path):
     async with loopback(tmp_path) as local:
         await local.submit()
-        with local.fed.records._store.transaction("a test") as db:
+        with local.fed.runs.store.transaction("a test") as db:
             db.executemany(
                 "INSERT INTO runs SELECT ? || id, name, 'stopped', reason, plan_json, created, initial_sha256, "
                 "NULL, NULL FROM runs WHERE state <> 'stopped'",

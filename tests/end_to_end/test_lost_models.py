@@ -25,13 +25,13 @@ async def test_a_lost_model_stops_no_other_run(tmp_path):
         sound = await local.submit(wanted, toy_model())
         order = await site.hear("assignment")
         assert order.work.run == sound
-        fed.blobs.path(fed.records.run(lost).initial_sha256).unlink()
+        fed.blobs.path(fed.runs.find(lost).initial_sha256).unlink()
 
         # Downloads of the other run, first while both run, then while the damaged one is paused.
         assert len(await site.download(order.model_sha256)) == order.model_bytes
         await site.connect()
         assert (await site.hear("assignment")).work.run == sound
-        run = fed.records.run(lost)
+        run = fed.runs.find(lost)
         assert (run.state, "there is no model" in run.reason) == (RunState.PAUSED, True)
         assert len(await site.download(order.model_sha256)) == order.model_bytes
         assert (await site.upload(order, update_bytes(1.0))).accepted

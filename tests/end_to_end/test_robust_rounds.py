@@ -227,7 +227,7 @@ async def test_the_rejected_site_is_seen_everywhere(tmp_path, caplog):
 
 
 def journalled(local, name):
-    rows = local.fed.records._store.query("SELECT fields FROM events WHERE name = ? ORDER BY seq", name)
+    rows = local.fed.runs.store.query("SELECT fields FROM events WHERE name = ? ORDER BY seq", name)
     return [json.loads(row["fields"]) for row in rows]
 
 
@@ -257,7 +257,7 @@ async def test_a_plan_that_cannot_work_is_refused_when_it_is_submitted(tmp_path,
         with pytest.raises(ConfigError, match=message) as caught:
             await typed(local.submit(robust_plan(quorum=quorum, **aggregator)))
         assert mend in caught.value.hint
-        assert not local.fed.records.runs()
+        assert not local.fed.runs.all()
 
 
 # Worthless updates: the SDK sends none, so these sites speak by hand
@@ -361,7 +361,7 @@ async def moved(folder, credentials):
 
 async def began(local, run, round):
     """Wait until a round is open."""
-    while (last := local.fed.records.last_round(run)) is None or last.number < round:
+    while (last := local.fed.rounds.last(run)) is None or last.number < round:
         await asyncio.sleep(0.01)
 
 

@@ -71,8 +71,8 @@ async def test_without_a_roster_the_run_waits_says_for_what_and_goes_on_once_the
     await trial.enrol(*VALUES)
     async with serving(trial.local, *trial.homes):
         run = await trial.submit()
-        await trial.until(lambda: trial.local.fed.records.run(run).reason, "the run says for what it waits")
-        reason = trial.local.fed.records.run(run).reason
+        await trial.until(lambda: trial.local.fed.runs.find(run).reason, "the run says for what it waits")
+        reason = trial.local.fed.runs.find(run).reason
         assert reason.startswith("waiting for 5 sites with task 'toy', 0 connected; no roster names any")
         assert "foedus roster sign" in reason
         await publish(trial)
@@ -86,7 +86,7 @@ async def test_a_site_that_the_roster_does_not_name_is_not_asked(trial):
     async with serving(trial.local, *trial.homes):
         run = await trial.submit()
         told = "waiting for 5 sites with task 'toy', 4 connected that the roster names"
-        await trial.until(lambda: trial.local.fed.records.run(run).reason == told, told)
+        await trial.until(lambda: trial.local.fed.runs.find(run).reason == told, told)
         await change_site(trial, "site-5", "suspend")
         await publish(trial)
         await trial.is_the_mean_of(run, *VALUES)
@@ -121,7 +121,7 @@ async def test_an_attempt_with_too_few_is_made_again_with_fresh_keys_and_nothing
             liar.raw.say(None)
         await trial.until(lambda: len(trial.local.fed.sessions) == 4, "they have left")
         trial.let_go(*real)
-        await trial.until(lambda: "waiting for 5 sites" in trial.local.fed.records.run(run).reason, "too few")
+        await trial.until(lambda: "waiting for 5 sites" in trial.local.fed.runs.find(run).reason, "too few")
         async with serving(trial.local, fifth):
             await trial.is_the_mean_of(run, *VALUES)
     assert trial.attempt(run) == 2

@@ -181,8 +181,8 @@ async def test_a_message_that_cannot_be_recorded_holds_the_run_and_is_asked_for_
     monkeypatch.setattr(SumRecords, "append", failing)
     async with serving(trial.local, *trial.homes[:5]):
         run = await trial.submit()
-        await trial.until(lambda: trial.local.fed.records.run(run).state == "paused", "the run is held")
-        assert "no space left" in trial.local.fed.records.run(run).reason
+        await trial.until(lambda: trial.local.fed.runs.find(run).state == "paused", "the run is held")
+        assert "no space left" in trial.local.fed.runs.find(run).reason
         await change_run(trial, run, "resume")
         await trial.is_the_mean_of(run, *VALUES)
     assert trial.attempt(run) == 1

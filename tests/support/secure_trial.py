@@ -84,17 +84,17 @@ class SecureTrial:
 
     def verdicts(self, run: str, round: int = 1) -> dict[str, str]:
         """What became of each site."""
-        parts = self.local.fed.records.participations(run, round, Phase.TRAIN)
+        parts = self.local.fed.participations.in_phase(run, round, Phase.TRAIN)
         return {part.site: str(part.verdict) for part in parts}
 
     def reason(self, run: str, site: str, round: int = 1) -> str:
         """Code and reason of what became of a site."""
-        part = self.local.fed.records.participation(Work(run, round, Phase.TRAIN), site)
+        part = self.local.fed.participations.find(Work(run, round, Phase.TRAIN), site)
         return f"{part.code}: {part.reason}"
 
     def attempt(self, run: str, round: int = 1) -> int:
         """The number of the latest attempt."""
-        return self.local.fed.records.round(run, round).attempt
+        return self.local.fed.rounds.find(run, round).attempt
 
     def phase(self, run: str, round: int = 1):
         """Which messages the secure sum collects; None where there is none."""
