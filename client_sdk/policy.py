@@ -146,21 +146,26 @@ def check(policy: Policy, request: WorkRequest) -> Refusal | None:
         )
     if policy.hours is not None and not within(policy.hours, request.local_time):
         return _no(SiteVeto, f"it is {request.local_time:%H:%M} at the site, which works {policy.hours} only")
-    if request.cohort_size < policy.smallest_cohort:
-        return _no(
-            SiteVeto,
-            f"the round asks {request.cohort_size} sites, the site's policy demands at least {policy.smallest_cohort}",
-        )
-    if request.trains and request.protection not in policy.protections:
-        return _no(
-            SiteVeto,
-            f"the run's protection is {request.protection}, the site's policy allows {', '.join(policy.protections)}",
-        )
+    if refusal := check_round(policy, request.cohort_size, request.protection if request.trains else None):
+        return refusal
     if request.trains and policy.max_rounds is not None and request.rounds_done >= policy.max_rounds:
         return _no(
             BudgetExhausted,
             f"the site has trained in {request.rounds_done} of the run's {request.rounds} rounds, "
             f"its policy allows {policy.max_rounds}",
+        )
+    return None
+
+
+def check_round(policy: Policy, cohort_size: int, protection: Protection | None) -> Refusal | None:
+    """The site's answer to what every round of a plan has in common, with a protection if it trains: None is yes."""
+    if cohort_size < policy.smallest_cohort:
+        return _no(
+            SiteVeto, f"the round asks {cohort_size} sites, the site's policy demands at least {policy.smallest_cohort}"
+        )
+    if protection is not None and protection not in policy.protections:
+        return _no(
+            SiteVeto, f"the run's protection is {protection}, the site's policy allows {', '.join(policy.protections)}"
         )
     return None
 

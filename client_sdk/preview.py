@@ -15,19 +15,23 @@ import numpy as np
 from .. import __version__
 from ..clock import SystemClock
 from ..configuration import load
-from ..errors import ConfigError, PolicyRefused, TaskFailed
+from ..errors import ConfigError, SiteVeto, TaskFailed
 from ..files import private_folder, replacing, write
-from ..layout import Role
+from ..layout import Layout, Role
 from ..modelfile import Model, ModelFile, write_model
 from ..plan import LocalTraining, Plan
+from ..privacy.secagg.protectable import require_protectable, require_protectable_model
+from ..privacy.secagg.terms import weighs_examples
+from ..protos.channel import SECURE_BYTES
 from ..protos.messages import Evaluation, Heartbeat, Hello, Phase, Refusal, TaskOffer, UploadHeader, Work
 from ..protos.wire import MAX_REASON_LENGTH
 from .claims import checked_measurement, checked_result
 from .config import SiteConfig
+from .holds import words_hold
 from .home import SiteHome
 from .loading import InstalledTask, load_tasks
 from .outbound import update_blocks
-from .policy import Policy
+from .policy import Policy, check_round
 from .rehearsal import Rehearsal, rehearse
 from .sums import weight_of
 from .task import LocalResult, Task, TrainingJob, job_seed
@@ -35,19 +39,21 @@ from .task import LocalResult, Task, TrainingJob, job_seed
 RUN = "preview"  # stands for the run's id, which only a server can give
 REASON = f"what forbids or broke the work, with the text of the task's own error; {MAX_REASON_LENGTH} characters"
 
+IN_THE_CLEAR = "what training has changed of each value, and the buffers and counters as they are: the server sees it"
+
 
 def preview(home: Path, task: str, folder: Path, *, model: Path | None, plan: Path | None) -> dict[str, Any]:
     """Train one round of a task, evaluate, and write ``update.bin`` and ``update.json`` to ``folder``.
 
     The bytes are made by the very function that makes a real update, and under protection by a real secure sum
     with sites that are not there. Returns what ``update.json`` holds: every message of a round with every field,
-    and the tensors in the bytes. The run and the reason of a refusal are placeholders. ``evaluation`` is None if
-    the plan has none, ``secure`` empty without protection. What leaves beyond that is the certificate (the site's
-    name and public key) and which models are asked for.
+    what the bytes hold, and the tensors in them. The run and the reason of a refusal are placeholders. ``evaluation``
+    is None if the plan has none, ``secure`` empty without protection. What leaves beyond that is the certificate (the
+    site's name and public key) and which models are asked for.
 
     Raises:
-        ConfigError: no such task at this site, or the model or plan cannot be read.
-        PolicyRefused: the site's policy forbids the plan's protection.
+        ConfigError: no such task at this site, the model or plan cannot be read, or no server takes the plan.
+        PolicyRefused: the site's policy forbids a round of the plan, in the words in which it would be refused.
         InvalidUpdate, TaskFailed: what the task returned could not be sent.
     """
     place = SiteHome(home)
@@ -60,8 +66,11 @@ def preview(home: Path, task: str, folder: Path, *, model: Path | None, plan: Pa
     wanted = load(Plan, plan) if plan else None
     training = wanted.training if wanted else LocalTraining(steps=1)
     job = TrainingJob(run=RUN, round=1, site="preview", training=training, seed=job_seed(0, 1, "preview"))
+    policy = load(Policy, place.policy) if wanted else None
+    if wanted and policy:
+        _require_possible(wanted, policy, received.layout)
     result = checked_result(installed.train(received, job))
-    rehearsal = _rehearsed(place, wanted, received, result)
+    rehearsal = _rehearsed(wanted, policy, received, result) if wanted and policy else None
     private_folder(folder)
     evaluates = wanted is None or wanted.evaluation.every > 0
     model_sha256 = ModelFile.open(model).digest() if model else _digest(received, folder)
@@ -72,6 +81,7 @@ def preview(home: Path, task: str, folder: Path, *, model: Path | None, plan: Pa
         "hello": asdict(_hello(tasks)),
         "heartbeat": asdict(Heartbeat(work, result.num_steps)),
         "upload": asdict(upload) | {"masked": upload.masked.hex()},
+        "holds": words_hold(rehearsal.session) if rehearsal else IN_THE_CLEAR,
         "secure": list(rehearsal.messages) if rehearsal else [],
         "tensors": [
             {"name": t.name, "shape": list(t.shape), "role": t.role.value}
@@ -90,15 +100,20 @@ def _hello(tasks: Mapping[str, InstalledTask]) -> Hello:
     return Hello(__version__, offers, SystemClock().now())
 
 
-def _rehearsed(place: SiteHome, plan: Plan | None, received: Model, result: LocalResult) -> Rehearsal | None:
-    if plan is None or plan.protection == "none":
+def _require_possible(plan: Plan, policy: Policy, layout: Layout) -> None:
+    """What the server or this site would say before anything is trained."""
+    if refusal := check_round(policy, plan.cohort.sites_needed, plan.protection):
+        raise SiteVeto(refusal.reason)
+    if plan.protection != "none":
+        require_protectable(plan)
+        require_protectable_model(plan, layout, SECURE_BYTES)
+
+
+def _rehearsed(plan: Plan, policy: Policy, received: Model, result: LocalResult) -> Rehearsal | None:
+    if plan.protection == "none":
         return None
-    policy = load(Policy, place.policy)
-    if plan.protection not in policy.protections:
-        raise PolicyRefused(f"the plan's protection is {plan.protection}, the site's policy allows none such")
     floats = np.frombuffer(b"".join(update_blocks(received, result.model)), "<f4", received.layout.num_trainable)
-    weighted = plan.aggregator.name == "mean" and plan.aggregator.weighting != "uniform"
-    weight = weight_of(result.num_examples, plan.secure.examples_per_weight) if weighted else None
+    weight = weight_of(result.num_examples, plan.secure.examples_per_weight) if weighs_examples(plan) else None
     return rehearse(floats, weight, plan, policy.for_sums())
 
 
@@ -125,8 +140,7 @@ def _upload(
     )
     if rehearsal is None:
         return header
-    masked = next(bytes.fromhex(said["hex"]) for said in rehearsal.messages if said["message"] == "masked")
-    return replace(header, num_examples=0, num_steps=0, metrics={}, masked=masked)
+    return replace(header, num_examples=0, num_steps=0, metrics={}, masked=rehearsal.masked)
 
 
 def _evaluation(task: Task, model: Model, model_sha256: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from ..privacy.secagg.roster import Roster
 from ..privacy.secagg.thresholds import share_threshold
 from ..protos.messages import Phase, Refusal, Work
 from .config import SiteConfig
+from .holds import words_hold
 from .home import SiteHome
 from .policy import Policy
 from .questions import require_allowed
@@ -69,17 +70,12 @@ def preview_query(home: Path, path: Path, folder: Path) -> dict[str, Any]:
             }
             for part, number in zip(query.parts, numbers, strict=True)
         ],
-        "words": {"file": "query.bin", "num_bytes": len(words), "holds": _holds(query)},
+        "words": {"file": "query.bin", "num_bytes": len(words), "holds": words_hold(rehearsal.session)},
         "secure": list(rehearsal.messages),
         "refusal": asdict(Refusal(Work(RUN, 1, Phase.QUERY), TaskFailed.__name__, REASON)),
     }
     write_private(folder / "query.json", json.dumps(seen, indent=2) + "\n")
     return seen
-
-
-def _holds(query: Query) -> str:
-    noise = f" with {query.noise.kind} noise" if query.noise else ""
-    return f"the counters{noise}, masked: random numbers to whoever has not the masks of all the others"
 
 
 def _rehearsed(counters_K: Integers, query: Query, policy: SumPolicy, num_sites: int) -> Rehearsal:

@@ -42,6 +42,7 @@ PLAN = 'name = "toy"\ntask = "toy"\nrounds = 1\n[training]\nsteps = 1\n[cohort]\
 @pytest.fixture
 def home(tmp_path):
     (tmp_path / "toy.py").write_text(TASK)
+    (tmp_path / "policy.toml").write_text("")
     (tmp_path / "site.toml").write_text(
         'name = "berlin"\nfederation = "hearts"\nserver = "h:1"\n[tasks.toy]\nentry = "toy.py:toy"\n'
     )
@@ -124,7 +125,6 @@ def test_under_masks_what_is_shown_is_a_real_sum(home, tmp_path):
     """With nothing of the update, its examples or its metrics in it; each message as it would be signed."""
     plan = tmp_path / "plan.toml"
     plan.write_text(MASKED)
-    (home / "policy.toml").write_text("")
     shown = preview(home, "toy", tmp_path / "out", model=None, plan=plan)
     assert [said["message"] for said in shown["secure"]] == ["keys", "shares", "masked", "ack", "unmask"]
     upload, words = shown["upload"], (tmp_path / "out" / "update.bin").read_bytes()
