@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ...errors import QuorumNotMet, TooFewSites
+from ...errors import QuorumNotMet
 from ...modelfile import ModelFile
 from ...protos.messages import Outcome, Phase, Release, Work
 from ..aggregation import Step, aggregator_for, step_model
@@ -25,10 +25,11 @@ from ..history import Judgement, Participation, Round, RoundState, Run, Verdict
 from ..judging import beside, draw_seed, hear, judge, judgements
 from ..memory import give_back_memory
 from ..optimizers import optimizer_for
-from ..planner import middle, select, weighted_mean
+from ..planner import middle, weighted_mean
 from ..sum_state import as_it_is
 from ..update_file import UpdateFile
-from .secure import collect_sum, eligible, step_by_sum, unfit
+from .opening import open_round, reopen_round
+from .secure import collect_sum, step_by_sum
 
 SMALL_BYTES = 1 << 20
 
@@ -55,106 +56,6 @@ async def run_round(fed: Federation, run: Run) -> Round:
         with _timed(fed, "evaluate"):
             round = await evaluate_model(fed, run, round)
     return round
-
-
-async def open_round(fed: Federation, run: Run, previous: Round | None) -> Round:
-    """Wait for enough sites, choose the cohort, record it."""
-    number = previous.number + 1 if previous else 1
-    base = previous.model_sha256 if previous and previous.model_sha256 else run.initial_sha256
-    await _returned(fed, run, previous.available if previous else frozenset())
-    return await _plan(
-        fed,
-        run,
-        number,
-        1,
-        base_sha256=base,
-        base_optimizer_sha256=previous.optimizer_sha256 if previous else None,
-        base_aggregator_sha256=previous.aggregator_sha256 if previous else None,
-    )
-
-
-async def reopen_round(fed: Federation, run: Run, failed: Round) -> Round:
-    """Another attempt at a round that failed: a new draw, from the same model."""
-    return await _plan(
-        fed,
-        run,
-        failed.number,
-        failed.attempt + 1,
-        base_sha256=failed.base_sha256,
-        base_optimizer_sha256=failed.base_optimizer_sha256,
-        base_aggregator_sha256=failed.base_aggregator_sha256,
-    )
-
-
-async def _returned(fed: Federation, run: Run, expected: frozenset[str]) -> None:
-    """Give the sites of the round before time to come back, a deadline's worth at most.
-
-    After the server's own restart nobody is connected, and whoever is first must not train alone.
-    """
-    until = fed.clock.monotonic() + run.plan.cohort.deadline_seconds
-    while missing := (expected & fed.registry.active_sites()) - set(fed.available(run.plan.task)):
-        fed.runs.explain(run.id, f"waiting for {', '.join(sorted(missing))} to come back")
-        try:
-            async with asyncio.timeout(_remaining(until, fed)):
-                await fed.sessions.change()
-        except TimeoutError:
-            return
-
-
-async def _plan(
-    fed: Federation,
-    run: Run,
-    number: int,
-    attempt: int,
-    *,
-    base_sha256: str,
-    base_optimizer_sha256: str | None,
-    base_aggregator_sha256: str | None,
-) -> Round:
-    plan, reference = run.plan, run.plan.aggregator.reference
-    patience = fed.clock.monotonic() + (plan.cohort.patience_seconds or float("inf"))
-    while True:
-        available = fed.available(plan.task)
-        if plan.protection != "none":
-            available = eligible(fed, run, number, available)
-        selection = select(plan.cohort, available, seed=plan.seed, round=number, attempt=attempt, always=reference)
-        if selection is not None:
-            break
-        among = f" ({reference} among them)" if reference else ""
-        lack = (
-            f"waiting for {plan.cohort.sites_needed} sites{among} with task {plan.task!r}, {len(available)} connected"
-        )
-        if plan.protection != "none":
-            lack += unfit(fed, run, number)
-        fed.runs.explain(run.id, lack)
-        try:
-            async with asyncio.timeout(_remaining(patience, fed)):
-                await _change(fed)
-        except TimeoutError:
-            raise TooFewSites(f"round {number}: {lack} after {plan.cohort.patience_seconds} s") from None
-    fed.runs.explain(run.id, "")
-    round = fed.rounds.open(
-        run.id,
-        number,
-        available=available,
-        cohort=selection.cohort,
-        target=selection.target,
-        quorum=selection.quorum,
-        base_sha256=base_sha256,
-        base_optimizer_sha256=base_optimizer_sha256,
-        base_aggregator_sha256=base_aggregator_sha256,
-        keeps_accepted=plan.protection == "none",
-    )
-    fed.feed.publish("round_opened", run=run.id, round=number, detail=", ".join(selection.cohort))
-    return round
-
-
-async def _change(fed: Federation) -> None:
-    """Wait until a site comes or goes, or a roster names other ones."""
-    async with aclosing(fed.feed.watch()) as happenings:
-        async for happening in happenings:
-            if happening.name in ("site_connected", "site_disconnected", "roster_published"):
-                return
 
 
 async def collect_updates(fed: Federation, run: Run, round: Round) -> Round:
@@ -357,10 +258,6 @@ def _timed(fed: Federation, phase: str) -> Iterator[None]:
     begun = fed.clock.monotonic()
     yield
     fed.metrics.phase_ended(phase, fed.clock.monotonic() - begun)
-
-
-def _remaining(until: float, fed: Federation) -> float | None:
-    return None if until == float("inf") else max(0.0, until - fed.clock.monotonic())
 
 
 def _shortfall(fed: Federation, round: Round, collection: Collection, decision: Decision) -> str:
