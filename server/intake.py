@@ -23,11 +23,11 @@ from ..errors import (
 from ..files import storing, sync_file
 from ..layout import Layout
 from ..privacy.secagg.codes import AbortCode, abort
-from ..privacy.secagg.signing import Signed
 from ..protos.messages import Receipt, UploadHeader
+from .admission import decided, is_late, require_current
 from .federation import Federation
-from .history import Participation, Round, RoundState, Run, Verdict
-from .sum_state import bytes_expected, is_of, shares_updates
+from .history import RoundState, Verdict
+from .sum_state import shares_updates
 from .update_file import scan
 
 DISK_RESERVE_BYTES = 64 << 20
@@ -74,15 +74,15 @@ class Intake:
         if part is None or round is None:
             raise StaleRound(f"{site} was not asked to train in {header.work}")
         run = fed.runs.find(header.run)
-        decided = _decided(part, header)
-        if decided is not None:
-            return decided
+        receipt = decided(part, header)
+        if receipt is not None:
+            return receipt
         if header.masked and run.plan.protection != "none" and round.state is RoundState.COLLECTING:
-            self._require_current(header, round)
+            require_current(fed, header, round)
         try:
             # The run's layout never changes; the model of an earlier round may be gone.
             layout = fed.layout(run.initial_sha256)
-            late = self._check(run, round, site, header, layout)
+            late = is_late(fed, run, round, site, header, layout)
         except (StaleRound, LayoutMismatch, InvalidUpdate) as error:
             return self._reject(site, header, error)
         return layout, late
@@ -184,59 +184,6 @@ class Intake:
             refusal = sums.receive(site, work, header.masked, words_digest=digest, num_bytes=header.num_bytes)
         return abort(refusal.code, refusal.reason, refusal.blamed) if refusal else None
 
-    def _check(self, run: Run, round: Round, site: str, header: UploadHeader, layout: Layout) -> bool:
-        """Whether the update, otherwise in order, is late."""
-        if run.state.terminal:
-            raise StaleRound(f"run {run.id} is {run.state}")
-        if header.model_sha256 != round.base_sha256:
-            raise StaleRound(
-                f"the update starts from model {header.model_sha256[:12]}…, round {round.number} from "
-                f"{round.base_sha256[:12]}…"
-            )
-        if header.layout_sha256 != layout.digest:
-            raise LayoutMismatch(
-                "the update's layout is not the run's", hint="train with the code of the initial model"
-            )
-        expected = self._expected_bytes(run, site, header, layout)
-        if header.num_bytes != expected:
-            raise LayoutMismatch(f"the update has {header.num_bytes} bytes, its layout needs {expected}")
-        if round.state is RoundState.COLLECTING:
-            return False
-        if run.plan.cohort.late == "drop":
-            raise StaleRound(f"round {round.number} has closed, and late updates are dropped")
-        newest = self._fed.rounds.last(run.id)
-        open_next = newest is not None and (newest.number, newest.state) == (round.number + 1, RoundState.COLLECTING)
-        if open_next or newest == round:
-            return True
-        raise StaleRound(f"round {round.number} has closed, and so has the one after it")
-
-    def _require_current(self, header: UploadHeader, round: Round) -> None:
-        """That an update is masked for the session under way. It is not decided otherwise: its site masks it again.
-
-        Raises:
-            StaleRound: it is not, or the next attempt's session has yet to be opened.
-            SecureSumFailed: what the site has signed is no message.
-        """
-        session = self._fed.sums.current(header.work)
-        if session.attempt != round.attempt or not is_of(session.state, Signed.from_bytes(header.masked).sid):
-            raise StaleRound("the update was masked for another attempt at this round")
-
-    def _expected_bytes(self, run: Run, site: str, header: UploadHeader, layout: Layout) -> int:
-        """How large the file is: an update, or what stands for it in the secure sum that is under way.
-
-        Raises:
-            InvalidUpdate: it is not protected as the run asks.
-            StaleRound: the sum is without this site.
-        """
-        if bool(header.masked) != (run.plan.protection != "none"):
-            raise InvalidUpdate(
-                f"the update is {'' if header.masked else 'not '}masked, the run's protection is {run.plan.protection}"
-            )
-        if not header.masked:
-            return layout.update_bytes
-        session = self._fed.sums.current(header.work)
-        return bytes_expected(session.state, session.id_of(site) or b"")
-
     async def _open(self, site: str, header: UploadHeader) -> Incoming | Receipt:
         fed = self._fed
         key = (header.run, header.round, site)
@@ -313,13 +260,3 @@ class _Holding:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, StoreError):
             self.fed.hold(self.run, str(error))
-
-
-def _decided(part: Participation, header: UploadHeader) -> Receipt | None:
-    if part.verdict in (Verdict.ACCEPTED, Verdict.LATE) and part.sha256 is not None:
-        if part.sha256 == header.sha256:
-            return Receipt(True)
-        return Receipt(False, StaleRound.__name__, "another update of the same site was already accepted")
-    if part.verdict in (Verdict.REJECTED, Verdict.REFUSED, Verdict.LATE):
-        return Receipt(False, part.code or StaleRound.__name__, part.reason or f"the site was {part.verdict}")
-    return None
