@@ -28,6 +28,7 @@ from .local_state import keep_local_buffers
 from .outbound import update_blocks
 from .outbox import Outbox, Trained
 from .policy import Policy, WorkRequest, check
+from .spent import log_spent
 from .sums import Sums, local_of
 from .task import LocalResult, TrainingJob, job_seed
 from .task_code import run_task_code
@@ -116,6 +117,7 @@ class Desk:
             for round in self._outbox.kept(release.work.run, release.work.round):
                 self._outbox.release(release.work.run, round)
                 news = True
+            log_spent(self._sums.store.find(release.work.run, release.work.round))
             self._sums.forget(release.work.run, release.work.round)
         # With every new session the server says again how the last round ended.
         if release.outcome is Outcome.COUNTED or not news:

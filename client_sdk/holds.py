@@ -13,21 +13,22 @@ def message_holds(kind: Kind, session: SessionDescriptor) -> str:
         kind: a kind that sites send, but a complaint.
         session: the one that it is of; where sums are over groups, that of the site's group.
     """
-    what, shares = _shared(session), session.mode is Mode.SHARES
-    selects = session.mode in (Mode.SKETCH, Mode.SHARES)
+    shares = session.mode is Mode.SHARES
+    dealt, selects = "update" if shares else "sketch", session.mode in (Mode.SKETCH, Mode.SHARES)
+    proof = ", and shares of a proof that what this site has dealt is short, sealed for each other site"
+    unmasks = "shares of the masks of the others: of each, what takes its mask off the sum, and nothing else"
     return {
         Kind.KEYS: "two public keys of this session, and a commitment to this site's own mask",
         Kind.SHARES: "shares of this site's two secrets, sealed for each other site; the server cannot read them",
         Kind.MASKED: f"the digest of the {'sealed shares' if shares else 'masked words'}; they travel beside it",
-        Kind.DEAL: f"shares of {what}, sealed for each other site; the server cannot read them",
-        Kind.AGREE: "the digest of who has dealt what" + (_PROOF if session.strict else ""),
+        Kind.DEAL: f"shares of this site's {dealt}, sealed for each other site; the server cannot read them",
+        Kind.AGREE: "the digest of who has dealt what" + proof * session.strict,
         Kind.CONFIRM: "the digest of who has proved what",
-        Kind.PRODUCTS: f"shares of the products of every two sites' {what.split()[-1]}s, and what tells whether the "
-        "sites have dealt as they must: together they give distances, and nothing else",
+        Kind.PRODUCTS: f"shares of the products of every two sites' {dealt}s, which together give the lengths and "
+        "distances that the rule decides by, and of what tells whether the sites have dealt as they must",
         Kind.ACK: f"the digest of who is {'selected' if selects else 'in the sum'}, so that no two sums can be opened",
-        Kind.UNMASK: f"shares of the masks of the others: {_UNMASKS}",
-        Kind.SUM: f"a share of the sum of the selected {what.split()[-1]}s"
-        + ("" if shares else f", and shares of the masks of the others: {_UNMASKS}"),
+        Kind.UNMASK: unmasks,
+        Kind.SUM: f"a share of the sum of the selected {dealt}s" + f", and {unmasks}" * (not shares),
     }[kind]
 
 
@@ -38,11 +39,3 @@ def words_hold(session: SessionDescriptor) -> str:
     if session.mode is Mode.SHARES:
         return f"this site's {what}, in shares sealed for each other site; the server cannot read them"
     return f"this site's {what}{noise}, masked: random numbers to whoever has not the masks of all the others"
-
-
-_PROOF = ", and shares of a proof that what this site has dealt is short, sealed for each other site"
-_UNMASKS = "of each, what takes its mask off the sum, and nothing else"
-
-
-def _shared(session: SessionDescriptor) -> str:
-    return "this site's update" if session.mode is Mode.SHARES else "this site's sketch"

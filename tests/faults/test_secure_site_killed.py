@@ -31,11 +31,12 @@ class Six:
         self.trial.spawn("x", [sys.executable, str(LAUNCHER), str(self.trial.folder / "x")])
         self.secure.connected(self.trial, *self.secure.VALUES, "x")
 
-    def submit(self, kill_at, **fields):
+    def submit(self, kill_at, noise=(), **fields):
         """A run in which x dies; the run, and the model that it begins with."""
         (self.trial.folder / "x/kill-at").write_text(kill_at)
         start = next(self.starts)
         plan = self.secure.secure_plan(self.trial, minimum=6, **fields)
+        plan = plan.model_copy(update={"secure": plan.secure.model_copy(update=dict(noise))})
         run = self.fed.submit(plan, self.secure.initial(start))
         self.trial.until(lambda: self.fed.processes["x"].poll() is not None, f"x dies at {kill_at}")
         return run, start
@@ -66,6 +67,19 @@ def test_started_again_it_goes_on_where_it_was(six, stage, side):
     assert set(six.trial.verdicts(run, 1).values()) == {"accepted"}
     if stage in ("MASKED", "ACKED", "REVEALED"):  # before, training itself was cut short
         assert six.trainings("x") == before + 1
+
+
+def test_started_again_it_adds_the_same_noise_to_its_update(six):
+    """Fresh noise would be other words than those that it has signed."""
+    run, start = six.submit("MASKED after", noise={"noise": "skellam", "noise_multiplier": 0.01})
+    six.start_x()
+    six.trial.finished(run)
+    assert set(six.trial.verdicts(run, 1).values()) == {"accepted"}
+    assert six.secure.attempts(six.trial, run) == [1]
+    six.secure.nobody_said_two_things(six.trial)
+    mean = np.float32(start) + np.float32(np.mean([*six.secure.VALUES.values(), X]))
+    error = np.abs(six.trial.model(run) - mean)
+    assert 0 < error.max() < 8 * 0.01 * 10 * np.sqrt(6 / 3) / 6
 
 
 @pytest.mark.parametrize(

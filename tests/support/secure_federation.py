@@ -12,14 +12,14 @@ from foedus.clock import SystemClock
 from foedus.privacy.secagg.roster import signed_roster
 from foedus.protos.v1 import operations_pb2
 
-# Each site adds its own value to three coordinates, and has as many examples.
+# Each site adds its own value to its coordinates, and has as many examples.
 TASK = """
 import time
 import numpy as np
 from foedus.client_sdk.array_task import ArrayTask
 
 def initial(seed):
-    return {"w": np.zeros(3, np.float32)}
+    return {"w": np.zeros(NUM_VALUES, np.float32)}
 
 def train(arrays, job):
     while (HOLD := __import__("pathlib").Path(__file__).parent / "hold").exists():
@@ -38,13 +38,18 @@ toy = ArrayTask(name="toy", initial=initial, train=train, evaluate=evaluate)
 """
 
 
-async def enrolled(local, operator: Ed25519PrivateKey, name: str, value: float, *, examples=1, policy="") -> SiteHome:
+async def enrolled(
+    local, operator: Ed25519PrivateKey, name: str, value: float, *, examples=1, policy="", num_values=3
+) -> SiteHome:
     """A site's home, whose invitation carried the operator's roster key."""
+    code = TASK
+    for word, stands_for in (("NUM_VALUES", num_values), ("VALUE", value), ("EXAMPLES", examples)):
+        code = code.replace(word, str(stands_for))
     request = operations_pb2.InviteRequest(name=name, role="site", lifetime_seconds=3600, approved=True)
     reply = await local.operator().Invite(request)
     home = SiteHome(local.folder / name)
     home.path.mkdir()
-    (home.path / "toy.py").write_text(TASK.replace("VALUE", str(value)).replace("EXAMPLES", str(examples)))
+    (home.path / "toy.py").write_text(code)
     invitation = replace(local.invitation(reply.invitation), roster_key=operator.public_key().public_bytes_raw())
     await join(invitation, home, clock=SystemClock(), tasks={"toy": TaskEntry(entry="toy.py:toy")})
     home.policy.write_text(policy + home.policy.read_text())
