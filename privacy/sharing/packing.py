@@ -135,7 +135,7 @@ def zero_sum_masks(packing: Packing, count: int, stream: Stream) -> Elements:
 def at_data_points(packing: Packing, holders: Sequence[int], shares_HA: Elements, degree: int) -> Elements:
     """The values, K x A, at the data points of the polynomials that the shares of these holders lie on.
 
-    The first degree + 1 holders decide; whether the others agree is ``decode``'s to say.
+    The first degree + 1 holders decide; whether the others agree is ``wrong_rows``'s to say.
 
     Raises:
         QuorumNotMet: there are fewer.

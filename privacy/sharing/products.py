@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .decoding import wrong_rows
+from .correction import agreed_values
 from .field import Elements, Integers, Stream, add, inner_products, to_integers, total
-from .packing import Packing, at_data_points
+from .packing import Packing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,12 +54,10 @@ def assembled(
     Raises:
         QuorumNotMet: too few holders answered.
     """
-    packing.require_answers(len(holders))
-    wrong = wrong_rows(packing.holder_points(holders), answers_HA, packing.product_degree, packing.liars, stream)
-    if wrong is None:
+    agreed = agreed_values(packing, holders, answers_HA, packing.product_degree, stream)
+    if agreed is None:
         return None
-    agreed = [position for position in range(len(holders)) if position not in wrong]
-    values_KA = at_data_points(packing, [holders[i] for i in agreed], answers_HA[agreed], packing.product_degree)
+    values_KA, liars = agreed
     gram_NN = np.zeros((dealers, dealers), np.int64)
     gram_NN[np.triu_indices(dealers)] = to_integers(total(values_KA))
-    return Products(gram_NN + np.triu(gram_NN, 1).T, tuple(holders[i] for i in wrong))
+    return Products(gram_NN + np.triu(gram_NN, 1).T, liars)

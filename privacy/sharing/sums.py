@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import InvalidUpdate
-from .decoding import wrong_rows
+from .correction import agreed_values
 from .field import Elements, Integers, Stream, matrix_product, to_integers
-from .packing import Packing, at_data_points
+from .packing import Packing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,13 +47,11 @@ def summed(
         InvalidUpdate: an entry exceeds it, so that a vector in the sum was not short.
         QuorumNotMet: too few holders answered.
     """
-    packing.require_answers(len(holders))
-    wrong = wrong_rows(packing.holder_points(holders), answers_HL, packing.degree, packing.liars, stream)
-    if wrong is None:
+    agreed = agreed_values(packing, holders, answers_HL, packing.degree, stream)
+    if agreed is None:
         return None
-    agreed = [position for position in range(len(holders)) if position not in wrong]
-    values_KL = at_data_points(packing, [holders[i] for i in agreed], answers_HL[agreed], packing.degree)
+    values_KL, liars = agreed
     sum_D = to_integers(values_KL.reshape(-1)[:length])
     if (np.abs(sum_D) > bound).any():
         raise InvalidUpdate(f"an entry of the sum exceeds {bound}; an update in it was not short")
-    return WeightedSum(sum_D, tuple(holders[i] for i in wrong))
+    return WeightedSum(sum_D, liars)
