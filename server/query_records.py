@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..clock import Clock
-from ..errors import NotFound, RunStateError
+from ..errors import RunStateError
 from ..privacy.analytics.answer import Answers
 from ..privacy.analytics.query import Query
 from .history import Verdict
@@ -84,11 +84,7 @@ class QueryRecords:
         Raises:
             NotFound: no query, or more than one, begins so.
         """
-        rows = self.store.query("SELECT * FROM queries WHERE substr(id, 1, ?) = ?", len(id), id) if id else []
-        if len(rows) != 1:
-            kind = "no query" if not rows else "more than one query"
-            raise NotFound(f"{kind} has an id beginning with {id[:64]!r}", hint="'foedus analytics ls' lists them")
-        return _query_of(rows[0])
+        return _query_of(self.store.beginning_with(id, "queries", "query", "'foedus analytics ls' lists them"))
 
     def under_way(self) -> list[StoredQuery]:
         """Those that have not ended, oldest first."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..clock import Clock
-from ..errors import NotFound, RunStateError
+from ..errors import RunStateError
 from ..plan import Plan
 from .history import Run, RunState, run_from
 from .journal import append_event
@@ -42,11 +42,7 @@ class RunRecords:
         Raises:
             NotFound: no run, or more than one, begins so.
         """
-        rows = self.store.query("SELECT * FROM runs WHERE substr(id, 1, ?) = ?", len(id), id) if id else []
-        if len(rows) != 1:
-            kind = "no run" if not rows else "more than one run"
-            raise NotFound(f"{kind} has an id beginning with {id[:64]!r}", hint="'foedus run ls' lists them")
-        return run_from(rows[0])
+        return run_from(self.store.beginning_with(id, "runs", "run", "'foedus run ls' lists them"))
 
     def all(self, states: Iterable[RunState] = RunState) -> list[Run]:
         """All runs in these states, oldest first."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import Corrupt, DiskFull, SchemaTooNew, StoreError
+from ..errors import Corrupt, DiskFull, NotFound, SchemaTooNew, StoreError
 
 MIGRATIONS: tuple[str, ...] = (
     """
@@ -177,6 +177,19 @@ class Store:
         """The rows of a SELECT."""
         with _typed("reading the database"):
             return self._connection.execute(sql, values).fetchall()
+
+    def beginning_with(self, id: str, table: str, kind: str, hint: str) -> sqlite3.Row:
+        """The row of a table whose id is this one, or the only one whose id begins so; ``kind`` says what a row is.
+
+        Raises:
+            NotFound: no row, or more than one, begins so.
+        """
+        sql = f"SELECT * FROM {table} WHERE substr(id, 1, ?) = ?"  # noqa: S608  (our own tables)
+        rows = self.query(sql, len(id), id) if id else []
+        if len(rows) != 1:
+            found = f"more than one {kind}" if rows else f"no {kind}"
+            raise NotFound(f"{found} has an id beginning with {id[:64]!r}", hint=hint)
+        return rows[0]
 
     @contextmanager
     def transaction(self, name: str) -> Iterator[sqlite3.Connection]:
