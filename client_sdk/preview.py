@@ -33,6 +33,7 @@ from .loading import InstalledTask, load_tasks
 from .outbound import update_blocks
 from .policy import Policy, check_round
 from .rehearsal import Rehearsal, rehearse
+from .spent import epsilon_of
 from .sums import weight_of
 from .task import LocalResult, Task, TrainingJob, job_seed
 
@@ -47,9 +48,9 @@ def preview(home: Path, task: str, folder: Path, *, model: Path | None, plan: Pa
 
     The bytes are made by the very function that makes a real update, and under protection by a real secure sum
     with sites that are not there. Returns what ``update.json`` holds: every message of a round with every field,
-    what the bytes hold, and the tensors in them. The run and the reason of a refusal are placeholders. ``evaluation``
-    is None if the plan has none, ``secure`` empty without protection. What leaves beyond that is the certificate (the
-    site's name and public key) and which models are asked for.
+    what the bytes hold, the tensors in them, and the ε of one round's sum if it has noise. The run and the reason of
+    a refusal are placeholders. ``evaluation`` is None if the plan has none, ``secure`` empty without protection. What
+    leaves beyond that is the certificate (the site's name and public key) and which models are asked for.
 
     Raises:
         ConfigError: no such task at this site, the model or plan cannot be read, or no server takes the plan.
@@ -82,6 +83,7 @@ def preview(home: Path, task: str, folder: Path, *, model: Path | None, plan: Pa
         "heartbeat": asdict(Heartbeat(work, result.num_steps)),
         "upload": asdict(upload) | {"masked": upload.masked.hex()},
         "holds": words_hold(rehearsal.session) if rehearsal else IN_THE_CLEAR,
+        "epsilon": epsilon_of(rehearsal.session) if rehearsal else None,
         "secure": list(rehearsal.messages) if rehearsal else [],
         "tensors": [
             {"name": t.name, "shape": list(t.shape), "role": t.role.value}

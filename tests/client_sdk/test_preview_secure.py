@@ -151,6 +151,12 @@ def test_an_update_in_shares_has_a_box_for_every_other_site(home):
     assert shown["holds"] == "this site's update, in shares sealed for each other site; the server cannot read them"
 
 
+def test_what_a_sum_with_noise_costs_is_said(home):
+    """As the Gaussian mechanism does, whose ε is 5.22 at δ = 1e-6 with the noise of one clip norm."""
+    assert 5.2 < previewed(home, NOISY)[0]["epsilon"] < 5.3
+    assert previewed(home, MASKED)[0]["epsilon"] is None
+
+
 def test_what_the_words_hold_is_said(home):
     assert previewed(home, NOISY)[0]["holds"].startswith("this site's update and skellam noise, masked")
     assert previewed(home, MASKED)[0]["holds"].startswith("this site's update, masked")
