@@ -61,7 +61,7 @@ FIRST = {
         ProtocolError,
         "offers 257 tasks, at most 256",
     ),
-    "huge": (refusal(reason="x" * (2 << 20)), MessageTooLarge, "larger than max"),
+    "huge": (refusal(reason="x" * (5 << 20)), MessageTooLarge, "larger than max"),
 }
 
 
@@ -99,7 +99,7 @@ LATER = {
     "metrics NaN": (evaluation(WORK, loss=float("nan")), ProtocolError, "metric 'loss' is nan"),
     "too many metrics": (evaluation(WORK, **{f"m{n}": 0.0 for n in range(65)}), ProtocolError, "65 metrics"),
     "too many examples": (evaluation(WORK, num_examples=2**60), ProtocolError, "num_examples"),
-    "huge": (refusal(reason="x" * (2 << 20)), MessageTooLarge, "larger than max"),
+    "huge": (refusal(reason="x" * (5 << 20)), MessageTooLarge, "larger than max"),
 }
 
 

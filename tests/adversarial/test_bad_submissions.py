@@ -71,7 +71,7 @@ CASES = {
     "a gap": (lambda m, _: [header(m), chunk(0, m[:9]), chunk(10, m[10:])], CorruptTransfer, "byte 10 does not fit"),
     "an empty chunk": (lambda m, _: [header(m), chunk(0, b""), chunk(0, m)], CorruptTransfer, "does not fit"),
     "a second header": (lambda m, _: [header(m), header(m)], CorruptTransfer, "ended after 0"),
-    "a message above the bound": (lambda m, _: [header(m), chunk(0, bytes(2 << 20))], MessageTooLarge, "larger than"),
+    "a message above the bound": (lambda m, _: [header(m), chunk(0, bytes(5 << 20))], MessageTooLarge, "larger than"),
     "not safetensors": (lambda m, _: whole(b"PK\x03\x04" * 9), ConfigError, "initial model is not a safetensors file"),
     "a pickle": (lambda m, _: whole(b"\x80\x04\x95" + bytes(50)), ConfigError, "is not a safetensors file"),
     "empty": (lambda m, _: [header(b"")], ConfigError, "is not a safetensors file"),

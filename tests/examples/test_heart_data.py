@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 from foedus.client_sdk.task import Task, TrainingJob
 from foedus.errors import ConfigError
-from foedus.examples.heart.baseline import heart_plan, quality
+from foedus.examples.heart.baseline import heart_plan
 from foedus.examples.heart.data import HOSPITALS, NUM_FEATURES, patients_of, together, training_and_test
+from foedus.examples.heart.logistic import PARTS, logistic_task, part_of
+from foedus.examples.heart.logistic import task_for as task_of_part
+from foedus.examples.heart.records import records_for
+from foedus.examples.heart.scaling import scaling_from, scaling_of, scaling_query
 from foedus.examples.heart.scores import accuracy, auc
-from foedus.examples.heart.task import task_for
+from foedus.examples.heart.task import heart_task, initial_model, task_for
 from foedus.layout import Role, names
-from foedus.modelfile import Model
+from foedus.plan import LocalTraining
+from foedus.privacy.analytics.answer import Answers
+from foedus.privacy.analytics.counters import decode, encode
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,10 +72,8 @@ def test_the_tasks_of_all_hospitals_share_one_model() -> None:
     layout = tasks[0].layout()
     assert {task.layout().digest for task in tasks} == {layout.digest}
     assert names(layout.of(Role.TRAINABLE)) == ("linear.weight", "linear.bias")
-    assert names(layout.of(Role.BUFFER)) == ("scaling.mean_F", "scaling.second_F")
-    assert names(layout.of(Role.COUNTER)) == ("scaling.pooled",)
-    initials = [task.initial(0) for task in tasks]
-    assert not any(model.trainable_D.any() or model.buffers_B.any() for model in initials)
+    assert names(layout.of(Role.FROZEN)) == ("mean_F", "deviation_F")
+    assert not any(task.initial(0).trainable_D.any() for task in tasks)
 
 
 def test_a_hospital_measures_itself_and_leaves_out_an_auc_it_has_not() -> None:
@@ -83,19 +87,47 @@ def test_a_hospital_measures_itself_and_leaves_out_an_auc_it_has_not() -> None:
     assert set(measured("switzerland").metrics) == {"loss", "accuracy"}
 
 
-def test_the_first_round_scales_by_the_hospitals_own_patients_and_later_rounds_as_received() -> None:
+def test_every_hospital_scales_by_what_the_model_carries() -> None:
+    everyone = together([training_and_test(hospital, 0)[0] for hospital in HOSPITALS])
+    scaled = initial_model(scaling_of(everyone), 0)
+    features_NF = everyone.features_NF.astype(float)
+    np.testing.assert_allclose(np.frombuffer(scaled.frozen["mean_F"], "<f4"), features_NF.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(np.frombuffer(scaled.frozen["deviation_F"], "<f4"), features_NF.std(0), rtol=1e-5)
     task = task_for(hospital="hungary")
     job = TrainingJob(run="r", round=1, site="hungary", training=heart_plan().training, seed=0)
-    first = task.train(task.initial(0), job).model
-    own = training_and_test("hungary", 0)[0].features_NF.astype(float)
-    np.testing.assert_allclose(first.arrays()["scaling.mean_F"], own.mean(0), rtol=1e-6)
-    received = Model(first.layout, first.trainable_D, first.buffers_B + 1, first.counters_C, {})
-    np.testing.assert_array_equal(task.train(received, job).model.buffers_B, received.buffers_B)
+    assert task.evaluate(scaled).metrics.keys() == task.evaluate(task.initial(0)).metrics.keys()
+    trained, unscaled = task.train(scaled, job).model, task.train(task.initial(0), job).model
+    assert not np.allclose(trained.trainable_D, unscaled.trainable_D)
 
 
-def test_an_untrained_model_has_no_quality() -> None:
-    with pytest.raises(ConfigError, match="never been trained"):
-        quality(task_for(hospital="hungary").initial(0), 0)
+def test_the_question_about_scaling_is_answered_as_it_is_worked_out_from_all_patients() -> None:
+    columns = [records_for(hospital=hospital) for hospital in HOSPITALS]
+    query = scaling_query(4)
+    counters_K = sum(encode(query, site) for site in columns)
+    found = scaling_from(Answers(decode(query, counters_K), num_sites=4))
+    expected = scaling_of(together([training_and_test(hospital, 0)[0] for hospital in HOSPITALS]))
+    np.testing.assert_allclose(found.mean_F, expected.mean_F, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found.deviation_F, expected.deviation_F, rtol=1e-4)
+
+
+def test_a_site_of_the_twenty_has_a_fifth_of_a_hospital() -> None:
+    parts = [part_of("cleveland", part, 0)[0] for part in range(PARTS)]
+    whole = training_and_test("cleveland", 0)[0]
+    assert sum(map(len, parts)) == len(whole)
+    assert sorted(map(tuple, np.concatenate([part.features_NF for part in parts]))) == sorted(
+        map(tuple, whole.features_NF)
+    )
+    with pytest.raises(ConfigError, match="part is 5"):
+        task_of_part(hospital="cleveland", part=5)
+
+
+def test_the_task_in_numpy_learns_what_the_one_in_torch_does() -> None:
+    training, test = training_and_test("cleveland", 0)
+    job = TrainingJob(run="r", round=1, site="s", training=LocalTraining(epochs=40, learning_rate=0.1), seed=0)
+    accuracies = []
+    for task in (logistic_task(training, test, scaling_of(training)), heart_task(training, test, scaling_of(training))):
+        accuracies.append(task.evaluate(task.train(task.initial(0), job).model).metrics["accuracy"])
+    assert abs(accuracies[0] - accuracies[1]) <= 0.03
 
 
 def test_the_plan_is_the_published_protocol() -> None:
