@@ -26,7 +26,7 @@ _PER_PIECE = PIECE_BYTES // 8
 
 def total_variance(session: SessionDescriptor) -> Fraction:
     """μ = (z·s·C)², exactly: the variance that the honest survivors' noise has at least, in squared steps."""
-    return (Fraction(session.noise_multiplier) * Fraction(session.scale) * Fraction(session.clip_norm)) ** 2
+    return _variance(session.noise_multiplier, session.scale, session.clip_norm)
 
 
 def site_variance(session: SessionDescriptor) -> Fraction:
@@ -53,17 +53,21 @@ def finest_noisy_scale(num_sites: int, honest_survivors: int, clip_norm: float, 
 
     1 where none does: then ``noise_fault`` or the ring says so.
     """
-    scale, parts = finest_scale(num_sites, clip_norm, weighted=False), math.sqrt(honest_survivors)
+    scale = finest_scale(num_sites, clip_norm, weighted=False)
 
     def too_fine() -> bool:
-        noise = noise_multiplier * scale * clip_norm / parts
-        summed = noise * math.sqrt(num_sites)
+        variance = _variance(noise_multiplier, scale, clip_norm) / honest_survivors
+        summed = math.sqrt(variance * num_sites)
         holds = fits(Ring.W32, num_sites, scale, clip_norm, weighted=False, noise_deviation=summed)
-        return noise > inverse.MAX_DEVIATION or not holds
+        return variance > inverse.MAX_DEVIATION**2 or not holds
 
     while scale > 1 and too_fine():
         scale /= 2
     return scale
+
+
+def _variance(noise_multiplier: float, scale: float, clip_norm: float) -> Fraction:
+    return (Fraction(noise_multiplier) * Fraction(scale) * Fraction(clip_norm)) ** 2
 
 
 def noise_table(session: SessionDescriptor) -> InverseTable | None:

@@ -109,10 +109,17 @@ def _by_mode(plan: Plan) -> tuple[tuple[bool, str], ...]:
     match plan.protection:
         case "masks":
             sees = f"aggregator {wanted.name!r} looks at single updates, and masks show the server their sum alone"
+            asked = plan.cohort.sites_needed
+            colluding = colluders_of(plan, asked)
             return (
                 (wanted.name != "mean", f"{sees}: take sketch or groups"),
                 (bool(wanted.pre), "aggregator.pre mixes single updates, which the server does not see"),
                 (wanted.reject_norm is not None, "the server sees no update's norm: leave aggregator.reject_norm out"),
+                (
+                    asked < colluding + HONEST_BESIDE_COLLUDERS,
+                    f"{asked} sites are asked, of whom {colluding} may collude, and sites expect "
+                    f"{HONEST_BESIDE_COLLUDERS} others: lower secure.colluders, or ask more sites",
+                ),
             )
         case "groups":
             asked = plan.cohort.sites_needed

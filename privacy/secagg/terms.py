@@ -6,7 +6,7 @@ Pure, so that whoever wants to know beforehand what would be offered works it ou
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...plan import Plan
 from .descriptor import Mode, Noise, SessionDescriptor
@@ -216,4 +216,4 @@ def _terms(plan: Plan, n: int, colluders: int, quorum: int) -> Terms:
                 wrong_holders=reserves.wrong_holders,
             )
         case _:
-            return masked_terms(n, colluders, max(least, quorum))
+            return replace(masked_terms(n, colluders, max(least, quorum)), min_sites=least)
