@@ -1,4 +1,5 @@
-"""The model of an assignment: fetched, and held against what was announced and what is installed here."""
+"""What is fetched from the server: the model of an assignment, held against what was announced and what is installed
+here; and messages of secure sums that are too long for a session."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import asyncio
 import logging
 
 from ..errors import FoedusError, LayoutMismatch, StoreError
+from ..files import private_folder, storing
 from ..logs import log_event
 from ..modelfile import Model, ModelFile
 from .backoff import Backoff
@@ -55,3 +57,32 @@ async def fetch_model(job: Job, task: InstalledTask, home: SiteHome, connect: Co
     if order.local_buffers:
         model = with_local_buffers(model, home.checkpoints, job.work)
     return model
+
+
+async def fetch_message(home: SiteHome, connect: Connect, sha256: str, num_bytes: int) -> bytes:
+    """A message of a secure sum, however often the connection breaks.
+
+    Args:
+        home: where it lies until it is whole.
+        connect: the channel of the moment.
+        sha256: its digest, in hex.
+        num_bytes: its size.
+
+    Raises:
+        StoreError: it cannot be kept here.
+        FoedusError: another attempt would fare no better; the server has no such message for this site any more.
+    """
+    folder, backoff = private_folder(home.fetched), Backoff()
+    while True:
+        try:
+            path = await download(connect, folder, sha256, num_bytes, lambda _: None)
+            break
+        except FoedusError as error:
+            if not worth_retrying(error) or isinstance(error, StoreError):
+                raise
+            log_event(log, "download_interrupted", message=sha256, reason=str(error))
+            await asyncio.sleep(backoff.next_seconds())
+    with storing(f"reading {path}"):
+        message = await asyncio.to_thread(path.read_bytes)
+        path.unlink()
+    return message

@@ -89,6 +89,11 @@ class SiteHome:
         return self.path / "sums"
 
     @property
+    def fetched(self) -> Path:
+        """Messages of secure sums that are too long for a session, while they are read."""
+        return self.path / "fetched"
+
+    @property
     def models(self) -> Path:
         """Models received, by digest."""
         return self.path / "models"

@@ -37,6 +37,7 @@ from .calls import calling
 from .config import RecordsEntry
 from .desk import Desk
 from .enrol import renew
+from .fetching import fetch_message
 from .home import SiteHome
 from .loading import InstalledTask
 from .outbox import Outbox
@@ -74,7 +75,7 @@ class Line:
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.sums = Sums(self.home, self.sum_store, self._say, self._call_off, self._kept)
+        self.sums = Sums(self.home, self.sum_store, self._say, self._call_off, self._kept, self._fetched)
         self.questions = Questions(self.home, self.records, self.sums, self._say)
         self.desk = Desk(self.site, self.home, self.tasks, self.outbox, self.sums, lambda: self._channel, self._say)
 
@@ -184,6 +185,9 @@ class Line:
         if parcel is None:
             raise StaleRound(f"the update of round {session.round} of run {session.run} is not kept any more")
         return read_update(parcel.path, session.num_coordinates)
+
+    async def _fetched(self, sha256: str, num_bytes: int) -> bytes:
+        return await fetch_message(self.home, lambda: self._channel, sha256, num_bytes)
 
     def _say(self, message: SiteMessage) -> None:
         # Without a session nothing is kept: the server repeats what is outstanding when it is back.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -25,8 +25,9 @@ from ..privacy.secagg.descriptor import Mode, SessionDescriptor
 from ..privacy.secagg.joining import join
 from ..privacy.secagg.masking import mask
 from ..privacy.secagg.member import Local, Member
-from ..privacy.secagg.messages import Offer, unframe
+from ..privacy.secagg.messages import Fetch, Offer, unframe
 from ..privacy.secagg.quantise import MAX_WEIGHT
+from ..privacy.secagg.sharing_messages import max_session_message_bytes
 from ..privacy.secagg.sharing_updates import share_update
 from ..privacy.secagg.signing import Kind
 from ..privacy.secagg.site import receive
@@ -72,6 +73,7 @@ class Sums:
         say: sends on the session, or drops the message while there is none; the server asks again.
         refused: told of work whose secure sum this site has left.
         kept: reads the update that was masked in a session, for as long as the round is not over.
+        fetch: fetches a message that is too long for the session, given its digest in hex and its size.
     """
 
     home: SiteHome
@@ -79,6 +81,7 @@ class Sums:
     say: Callable[[SiteMessage], None]
     refused: Callable[[Work], None]
     kept: Callable[[SessionDescriptor], npt.NDArray[np.float32]]
+    fetch: Callable[[str, int], Awaitable[bytes]]
     _expected: dict[Work, Expected] = field(default_factory=dict)
     _early: dict[Work, SecureMessage] = field(default_factory=dict)
     _current: dict[Work, bytes] = field(default_factory=dict)  # sid of what was answered since the assignment
@@ -174,7 +177,7 @@ class Sums:
         return step
 
     async def _answer(self, message: SecureMessage) -> None:
-        work, body = message.work, message.body
+        work, body = message.work, await self._whole(message)
         kind, sid, _ = unframe(body)
         if kind is Kind.OFFER:
             expected = self._expected.get(work)
@@ -199,6 +202,23 @@ class Sums:
                 step = await asyncio.to_thread(self._sketched, step)
             if step.reply:
                 self.say(SecureMessage(work, step.reply))
+
+    async def _whole(self, message: SecureMessage) -> bytes:
+        """What the server says, fetched if it is longer than a session carries.
+
+        Raises:
+            SecureSumFailed: it is longer than anything in a session that this site has joined.
+            FoedusError: it cannot be fetched.
+        """
+        kind, sid, body = unframe(message.body)
+        if kind is not Kind.FETCH:
+            return message.body
+        wanted = Fetch.from_bytes(body)
+        state = await asyncio.to_thread(self.store.find, message.work.run, message.work.round)
+        most = 0 if state is None or state.descriptor.sid != sid else max_session_message_bytes(state.descriptor)
+        if wanted.num_bytes > most:
+            raise SecureSumFailed(f"a message to be fetched has {wanted.num_bytes} bytes, at most {most} are expected")
+        return await self.fetch(wanted.sha256.hex(), wanted.num_bytes)
 
     def _keep_early(self, offer: SecureMessage) -> None:
         """Until the desk has asked the policy; the oldest makes room, should the server offer without end."""

@@ -15,10 +15,12 @@ from ..privacy.secagg.codes import Refusal, refusal_of
 from ..privacy.secagg.descriptor import SessionDescriptor
 from ..privacy.secagg.encoding import Reader
 from ..privacy.secagg.judging import Judged
+from ..privacy.secagg.messages import Fetch, frame, unframe
 from ..privacy.secagg.prg import Words
 from ..privacy.secagg.roster import Roster
 from ..privacy.secagg.signing import Kind, Signed, site_id
 from ..privacy.secrets import Secret
+from ..protos.channel import SECURE_BYTES
 from ..protos.messages import SecureMessage, Work
 from .registry import Registry
 from .rosters import Rosters
@@ -37,18 +39,31 @@ class Session:
         state: what has been said.
         names: the participants' names, by id.
         outgoing: what each site that is still in it was last sent, by id.
+        files: messages too long to be sent, by digest; a Fetch message stands for each.
     """
 
     attempt: int
     state: SumState
     names: Mapping[bytes, str]
-    outgoing: Mapping[bytes, bytes]
+    outgoing: Mapping[bytes, bytes] = field(default_factory=dict)
+    files: dict[bytes, bytes] = field(default_factory=dict, repr=False)
     heard: set[tuple[bytes, Kind]] = field(default_factory=set)  # whose messages are recorded
 
     @property
     def descriptor(self) -> SessionDescriptor:
         """What it is about."""
         return self.state.descriptor
+
+    def send(self, messages: Mapping[bytes, bytes]) -> None:
+        """Let these be what each site is sent."""
+        self.files, outgoing = {}, {}
+        for id, message in messages.items():
+            outgoing[id] = message
+            if len(message) > SECURE_BYTES:
+                sha256 = hashlib.sha256(message).digest()
+                self.files[sha256] = message
+                outgoing[id] = frame(Kind.FETCH, unframe(message)[1], Fetch(sha256, len(message)).to_bytes())
+        self.outgoing = outgoing
 
     def id_of(self, site: str) -> bytes | None:
         """The id under which a site takes part, if it does."""
@@ -169,7 +184,7 @@ class Sums:
         session = self.current(work)
         outgoing = session.state.close()
         self._record(work, session, None)
-        session.outgoing = outgoing
+        session.send(outgoing)
         return session
 
     def blame(self, work: Work, sites: Collection[bytes]) -> None:
@@ -199,6 +214,15 @@ class Sums:
             if id is not None and (message := session.outgoing.get(id)) is not None:
                 yield SecureMessage(work, message)
 
+    def file_for(self, site: str, sha256: str) -> bytes | None:
+        """The message of this digest, if it is what the site has to fetch now."""
+        wanted = bytes.fromhex(sha256)
+        for session in self._live.values():
+            message = session.outgoing.get(session.id_of(site) or b"", b"")
+            if wanted in session.files and wanted in message:
+                return session.files[wanted]
+        return None
+
     def _record(self, work: Work, session: Session, message: bytes | None, words: bytes | None = None) -> None:
         try:
             self.records.append(work, session.attempt, message, words)
@@ -210,7 +234,9 @@ class Sums:
         state = new_state(descriptor, roster, secret, partial(self.choose, work.run))
         active = {site_id(key): site for site, key in self.registry.signing_keys().items()}
         names = {id: active.get(id) or self.registry.site_of(id) for id in descriptor.participants}
-        return Session(attempt, state, names, dict.fromkeys(descriptor.participants, state.offer()))
+        session = Session(attempt, state, names)
+        session.send(dict.fromkeys(descriptor.participants, state.offer()))
+        return session
 
     def _rebuilt(self, work: Work, stored: StoredSession) -> Session:
         descriptor = SessionDescriptor.from_bytes(stored.descriptor)
@@ -219,7 +245,7 @@ class Sums:
         num_bytes = descriptor.num_words * descriptor.ring.word_bytes
         for message in stored.messages:
             if message is None:
-                session.outgoing = session.state.close()
+                session.send(session.state.close())
                 continue
             signed = Signed.read(Reader(message, "a recorded message"))
             # The words were checked against this very message when they came.

@@ -47,6 +47,26 @@ def unframe(data: bytes) -> tuple[Kind, bytes, bytes]:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetch:
+    """Server to site: its message is too long for a session, and to be fetched as a file; what that must be."""
+
+    sha256: bytes
+    num_bytes: int
+
+    def to_bytes(self) -> bytes:
+        """SHA-256 32 ‖ length 8."""
+        return self.sha256 + number(self.num_bytes, 8)
+
+    @staticmethod
+    def from_bytes(body: bytes) -> Fetch:
+        """Read it. Raises SecureSumFailed("bad-message")."""
+        reader = Reader(body, "a message about a file")
+        found = Fetch(reader.take(DIGEST_BYTES), reader.number(8))
+        reader.end()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
     """Server to site: the session and who is who. Descriptor and roster are bytes, so that they hash as sent."""
 

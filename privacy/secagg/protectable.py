@@ -55,8 +55,8 @@ def _require_shareable(plan: Plan, num_values: int, message_bytes: int) -> None:
     largest = largest_shared(n, packing, message_bytes)
     if num_values > largest:
         raise ConfigError(
-            f"protection 'shares': the model has {num_values} trainable values; what {n} sites share of it with one "
-            f"another, in {packing} blocks, fits into one message of {message_bytes} bytes up to {largest} values",
+            f"protection 'shares': the model has {num_values} trainable values; {n} sites can share {largest} with one "
+            f"another, in {packing} blocks",
             hint="take protection 'sketch', or a smaller model",
         )
 

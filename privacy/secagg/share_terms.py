@@ -21,6 +21,7 @@ from .signing import HEADER_BYTES, SIGNATURE_BYTES
 from .sketch_terms import bound_of
 
 MAX_COORDINATES = 10**7
+MAX_SHARED_BYTES = 32 << 20  # what one site holds of the others; the server holds as much for each
 MAX_BOUND_BITS = 24  # of updates of whatever length; above, the sum of 64 is beyond 32 bits
 BOX_BYTES = SITE_ID_BYTES + 4 + TAG_BYTES  # beside its elements
 
@@ -61,9 +62,13 @@ def boxes_bytes(num_sites: int, columns: int, width: int) -> int:
 
 
 def largest_shared(num_sites: int, packing: int, message_bytes: int) -> int:
-    """How many values an update may have for the boxes and proofs of n sites to fit into one message; 0 for none."""
-    rest = message_bytes - max_message_bytes(num_sites) - boxes_bytes(num_sites, 0, MAX_BOUND_BITS + 3)
-    return max(0, rest // (ELEMENT_BYTES * num_sites)) * packing
+    """How many values an update may have for n sites to share it; 0 for none.
+
+    Its boxes and proofs must fit into a file of ``MAX_SHARED_BYTES``, and a share of a sum into one message.
+    """
+    rest = MAX_SHARED_BYTES - boxes_bytes(num_sites, 0, MAX_BOUND_BITS + 3)
+    of_sum = message_bytes - max_message_bytes(num_sites)
+    return max(0, min(rest // (ELEMENT_BYTES * num_sites), of_sum // ELEMENT_BYTES)) * packing
 
 
 def finest_shared_scale(clip_norm: float, num_coordinates: int, packing: int) -> float:
@@ -85,6 +90,7 @@ def share_fault(session: SessionDescriptor) -> str | None:
         packing=session.packing,
     )
     t, c, d = session.privacy_threshold, session.colluders, session.num_coordinates
+    columns = -(-d // max(1, session.packing))
     conditions = (
         (fault is None, f"updates cannot be shared: {fault}"),
         (c <= t, f"{c} sites may collude, and the privacy threshold T is {t}: together they could see an update"),
@@ -93,6 +99,10 @@ def share_fault(session: SessionDescriptor) -> str | None:
         (session.degree == 0, f"each site has {session.degree} neighbours, expected all (0) for shares"),
         (session.ring is Ring.W32, f"updates have words of {session.ring.value} bits, expected 32 for shares"),
         (d <= MAX_COORDINATES, f"the update has {d} values, expected at most {MAX_COORDINATES} to be shared"),
+        (
+            boxes_bytes(session.num_sites, columns, 0) <= MAX_SHARED_BYTES,
+            f"{session.num_sites} sites would hold more than {MAX_SHARED_BYTES} bytes each of {d} values",
+        ),
     )
     found = next((reason for holds, reason in conditions if not holds), None)
     if found is None and _wraps(bound_of(session), _padded(d, session.packing)):

@@ -40,6 +40,7 @@ class Kind(IntEnum):
     SUM = 18
     PROOFS = 19
     CONFIRM = 20
+    FETCH = 21
 
     @property
     def label(self) -> str:

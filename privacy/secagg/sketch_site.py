@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ...errors import InvalidUpdate, SecureSumFailed
 from ..secrets import Secret
-from ..sharing.field import Elements
+from ..sharing.field import ELEMENT_BYTES, Elements, from_bytes, to_bytes
 from .agreement import require_agreement, require_one_opening, shares_given, with_keys, with_survivors
 from .checks import require_enough, require_hidden, require_signed, view_digest
 from .codes import AbortCode, abort
@@ -169,17 +169,18 @@ def _opened(
 
 
 def _acknowledge(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
-    """Select -> Ack: this one selection, and from now on no other."""
+    """Select -> Ack: this one selection, and from now on no other. Of its shares it keeps no more than their sum."""
     session, sharing = state.descriptor, _sharing(state)
     selection = Selection.from_bytes(body)
     require_hidden(selection.weights.values(), session.needed_survivors)
-    if not set(selection.sites) <= {dealer for dealer, _ in sharing.shares}:
+    shares = dict(sharing.shares)
+    if not set(selection.sites) <= set(shares):
         raise abort(AbortCode.BAD_LIST, "a site is selected that has dealt nothing")
     if session.mode is Mode.SKETCH and set(selection.weights.values()) != {1}:
         raise abort(AbortCode.BAD_LIST, "a sum of masked updates cannot weigh one more than another")
     view = view_of_selection(session.sid, sharing.challenge, selection)
-    selected = tuple(sorted(selection.weights.items()))
-    after = replace(state, stage=Stage.ACKED, view=view, sharing=replace(sharing, selected=selected))
+    summed = Secret(to_bytes(sums(dealing_of(session, state.survivors), shares, selection.weights)))
+    after = replace(state, stage=Stage.ACKED, view=view, sharing=Sharing(selected=selection.sites, summed=summed))
     if session.mode is Mode.SHARES:  # so many acknowledgements open this attempt, and no other counts this site's
         after = replace(after, earlier=(*state.earlier[:-1], Exposure(session.participants, 0)))
     return after, sign(member.key, Kind.ACK, session.sid, view).to_bytes()
@@ -188,11 +189,9 @@ def _acknowledge(state: SiteState, body: bytes, member: Member) -> tuple[SiteSta
 def _reveal(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
     """AckList -> Sum: a share of the selected vectors' sum, and with sketches the shares that open the updates' sum."""
     session, sharing = state.descriptor, _sharing(state)
-    shares = dict(sharing.shares)
-    require_agreement(state, read_signed_list(body, Kind.ACK, session.sid), state.view, shares)
-    dealing = dealing_of(session, state.survivors)
-    weights = dict(sharing.selected)
-    answer = SumAnswer(Unmask(shares_given(state, weights)), sums(dealing, shares, weights))
+    require_agreement(state, read_signed_list(body, Kind.ACK, session.sid), state.view, state.survivors)
+    summed = sharing.summed.reveal_bytes()
+    answer = SumAnswer(Unmask(shares_given(state, sharing.selected)), from_bytes(summed, len(summed) // ELEMENT_BYTES))
     after = replace(state, stage=Stage.REVEALED, held=(), sharing=None)
     return after, sign(member.key, Kind.SUM, session.sid, answer.to_bytes()).to_bytes()
 

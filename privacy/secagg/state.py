@@ -75,8 +75,9 @@ class Sharing:
         deals, proofs: everybody's, once they are agreed on.
         agreement: the digest of the deals agreed on.
         challenge: the digest of all that is agreed on: of the deals, or the proofs that came after them.
-        shares: by dealer, its share of the dealer's vector.
-        selected: whose vectors are summed, and what each weighs.
+        shares: by dealer, its share of the dealer's vector; until it is known which are summed.
+        selected: whose vectors are summed.
+        summed: its share of their sum.
     """
 
     update_digest: Secret = field(default_factory=lambda: ERASED)
@@ -89,7 +90,8 @@ class Sharing:
     agreement: bytes = b""
     challenge: bytes = b""
     shares: tuple[tuple[bytes, Secret], ...] = ()
-    selected: tuple[tuple[bytes, int], ...] = ()
+    selected: tuple[bytes, ...] = ()
+    summed: Secret = field(default_factory=lambda: ERASED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,8 @@ def _sharing_table(sharing: Sharing) -> dict[str, Any]:
         "agreement": sharing.agreement.hex(),
         "challenge": sharing.challenge.hex(),
         "shares": [[dealer.hex(), share.reveal_bytes().hex()] for dealer, share in sharing.shares],
-        "selected": [[site.hex(), weight] for site, weight in sharing.selected],
+        "selected": [site.hex() for site in sharing.selected],
+        "summed": sharing.summed.reveal_bytes().hex(),
     }
 
 
@@ -108,7 +109,8 @@ def _sharing(table: dict[str, Any]) -> Sharing:
         agreement=bytes.fromhex(table["agreement"]),
         challenge=bytes.fromhex(table["challenge"]),
         shares=tuple((bytes.fromhex(dealer), Secret(bytes.fromhex(share))) for dealer, share in table["shares"]),
-        selected=tuple((bytes.fromhex(site), weight) for site, weight in table["selected"]),
+        selected=_ids(table["selected"]),
+        summed=Secret(bytes.fromhex(table["summed"])),
     )
 
 

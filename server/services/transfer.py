@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,12 +47,15 @@ class TransferService:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def Download(self, request: transfer_pb2.DownloadRequest, context: Context) -> AsyncIterator[bytes]:
-        """A model, from an offset on, to a site that was given work with it."""
+        """A model, from an offset on, to a site that was given work with it; or a message that it has to fetch."""
         sha256, who = digest(request.sha256, "sha256"), caller.get()
         site = who.name
-        if not may_fetch(self._fed, site, sha256):
-            raise AccessDenied(f"no open work of {site!r} uses model {sha256[:12]}…")
-        for offset, data in chunks(self._fed.blobs.path(sha256), request.offset):
+        source: Path | bytes | None = self._fed.sums.file_for(site, sha256)
+        if source is None:
+            if not may_fetch(self._fed, site, sha256):
+                raise AccessDenied(f"no open work of {site!r} uses model {sha256[:12]}…")
+            source = self._fed.blobs.path(sha256)
+        for offset, data in chunks(source, request.offset):
             self._fed.registry.authorise(who.identity, who.key_sha256)  # it may have been revoked meanwhile
             yield encode_chunk(offset, data)
             self._fed.metrics.bytes_moved("down", len(data))
@@ -100,13 +104,13 @@ async def next_in_time(messages: AsyncIterator[M]) -> M | None:
         raise ProtocolError(f"nothing came for {STALL_SECONDS:g} s", hint="begin the transfer again") from None
 
 
-def chunks(path: Path, offset: int = 0) -> Iterator[tuple[int, bytes]]:
-    """A file in chunks with their offsets, from an offset on.
+def chunks(source: Path | bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+    """A file, or what could be one, in chunks with their offsets, from an offset on.
 
     Raises:
         ProtocolError: the offset is beyond the file's end.
     """
-    with path.open("rb") as file:
+    with BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
         size = file.seek(0, 2)
         if offset > size:
             raise ProtocolError(f"offset {offset} is beyond the {size} bytes there are")

@@ -61,6 +61,10 @@ def unread(session):
     raise AssertionError("no sketch is asked for")
 
 
+async def unfetched(sha256, num_bytes):
+    raise AssertionError("nothing is too long for a session")
+
+
 async def heard(home, order, *messages):
     """What a site says to messages of the server about an assignment."""
     said, spoken, store = [], asyncio.Event(), SumStore.open(home.sums)
@@ -69,7 +73,7 @@ async def heard(home, order, *messages):
         said.append(message)
         spoken.set()
 
-    sums = Sums(home, store, say, lambda work: None, unread)
+    sums = Sums(home, store, say, lambda work: None, unread, unfetched)
     running = asyncio.create_task(sums.run())
     try:
         sums.announce(order)
@@ -147,7 +151,7 @@ async def test_offers_that_were_never_announced_make_room_for_later_ones(trial):
     order, offer = await offer_again(trial, run)
     first, last = (dataclasses.replace(order, work=Work("flood", number, Phase.TRAIN)) for number in (1, 1000))
     said, spoken, store = [], asyncio.Event(), SumStore.open(trial.homes[0].sums)
-    sums = Sums(trial.homes[0], store, said.append, lambda work: spoken.set(), unread)
+    sums = Sums(trial.homes[0], store, said.append, lambda work: spoken.set(), unread, unfetched)
     running = asyncio.create_task(sums.run())
     for number in range(1, 1001):
         await sums.hear(SecureMessage(Work("flood", number, Phase.TRAIN), offer))

@@ -27,7 +27,11 @@ def box(tmp_path):
 def desk(tmp_path, box):
     home = SiteHome(tmp_path)
     store = SumStore.open(home.sums)
-    sums = Sums(home, store, lambda message: None, lambda work: None, lambda session: None)
+
+    async def unfetched(sha256, num_bytes):
+        raise AssertionError("nothing is too long for a session")
+
+    sums = Sums(home, store, lambda message: None, lambda work: None, lambda session: None, unfetched)
     yield Desk("a", home, {}, box, sums, lambda: None, lambda message: None)
     store.close()
 

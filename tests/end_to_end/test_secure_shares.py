@@ -12,6 +12,8 @@ from foedus.layout import layout_of
 from foedus.modelfile import Model
 from foedus.privacy.secagg.protectable import require_protectable, require_protectable_model
 from foedus.protos.channel import SECURE_BYTES
+from foedus.server.access import caller
+from foedus.server.services.transfer import TransferService
 from loopback import loopback, plan
 from real_sites import serving
 from secure_federation import enrolled, sign_roster
@@ -107,6 +109,50 @@ async def test_a_median_that_is_one_sites_update_is_not_shown(tmp_path, operator
         assert "does not hide an update as 5 alike do" in shown.reason
 
 
+# messages that are too long for a session
+
+
+async def test_what_is_too_long_for_a_session_is_fetched_by_whom_it_is_for_alone(tmp_path, operator, monkeypatch):
+    """With a small limit, so that a small model will do."""
+    monkeypatch.setattr("foedus.server.sums.SECURE_BYTES", 30_000)
+    fetched, real = [], TransferService.Download
+    names = [f"site-{n}" for n in range(10)]
+
+    async def noted(self, request, context):
+        may_fetch = [name for name in names if self._fed.sums.file_for(name, request.sha256)]
+        fetched.append((caller.get().name, may_fetch))
+        async for chunk in real(self, request, context):
+            yield chunk
+
+    monkeypatch.setattr(TransferService, "Download", noted)
+    async with loopback(tmp_path) as local:
+        shown = await run_of(local, operator, shared_plan({"name": "multi-krum", "f": 1}, rounds=1))
+        assert (shown.state, shown.reason) == ("finished", "")
+    boxes = [(name, may_fetch) for name, may_fetch in fetched if may_fetch]  # the others are the model
+    assert sorted(name for name, _ in boxes) == names
+    assert all(may_fetch == [name] for name, may_fetch in boxes)
+    assert not any(list((tmp_path / name / "fetched").iterdir()) for name in names)
+
+
+@pytest.mark.slow
+async def test_an_update_of_150_000_values_is_shared(tmp_path, operator):
+    num_values = 150_000
+    async with loopback(tmp_path) as local:
+        values = [f"np.random.default_rng({n}).normal(0.01, 0.01, {num_values})" for n in range(10)]
+        homes = [
+            await enrolled(local, operator, f"site-{n}", value, num_values=num_values) for n, value in enumerate(values)
+        ]
+        sign_roster(local, operator)
+        wanted = shared_plan({"name": "geometric-median", "f": 1}, rounds=1)
+        arrays = {"w": np.zeros(num_values, np.float32)}
+        async with serving(local, *homes):
+            shown = await local.ended(await local.submit(wanted, Model.of(layout_of(arrays), arrays)))
+        assert (shown.state, shown.reason) == ("finished", "")
+        model = local.model(shown.last_sha256)
+    assert abs(model.trainable_D.mean() - 0.01) < 1e-4
+    assert model.trainable_D.std() < 0.005
+
+
 # plans that are refused
 
 
@@ -136,6 +182,6 @@ def test_updates_alone_are_packed():
 
 def test_a_model_that_is_too_large_to_be_shared_is_refused_with_the_largest_that_is_not():
     wanted = shared_plan({"name": "geometric-median", "f": 1})
-    with pytest.raises(ConfigError, match=r"up to 9[0-9]{4} values"):
-        require_protectable_model(wanted, layout_of({"w": np.zeros(110_000, np.float32)}), SECURE_BYTES)
-    require_protectable_model(wanted, layout_of({"w": np.zeros(90_000, np.float32)}), SECURE_BYTES)
+    with pytest.raises(ConfigError, match=r"10 sites can share 8[0-9]{5} with one another, in 2 blocks"):
+        require_protectable_model(wanted, layout_of({"w": np.zeros(900_000, np.float32)}), SECURE_BYTES)
+    require_protectable_model(wanted, layout_of({"w": np.zeros(800_000, np.float32)}), SECURE_BYTES)

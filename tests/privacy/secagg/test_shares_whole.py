@@ -24,7 +24,7 @@ from foedus.privacy.secagg.share_terms import finest_shared_scale, share_fault
 from foedus.privacy.secagg.signing import Kind
 from foedus.privacy.secagg.sketch_opening import add_up_shares
 from foedus.privacy.secagg.sketch_terms import bound_of
-from foedus.privacy.sharing.selection import integer_weights
+from foedus.privacy.sharing.selection import hides_enough, integer_weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from secure_sums import federation, local
@@ -148,6 +148,17 @@ def test_a_hundred_thousand_values() -> None:
     run.require_exact()
 
 
+@given(st.lists(st.integers(0, 1024), min_size=3, max_size=12), st.integers(1, 6), st.data())
+def test_without_the_weights_of_colluders_the_others_hide_as_many_less(
+    weights: list[int], least: int, data: st.DataObject
+) -> None:
+    colluders = data.draw(st.sets(st.integers(0, len(weights) - 1), max_size=least))
+    if not hides_enough(np.array(weights), least):
+        return
+    left = [weight for place, weight in enumerate(weights) if place not in colluders]
+    assert sum(left) ** 2 >= (least - len(colluders)) * sum(weight**2 for weight in left)
+
+
 # what a session must be like
 
 
@@ -166,6 +177,10 @@ def test_a_hundred_thousand_values() -> None:
         ({"degree": 8}, "8 neighbours, expected all"),
         ({"scale": 2.0**20}, "could wrap around: lower the scale"),
         ({"num_coordinates": 10**7 + 1}, "expected at most 10000000"),
+        (
+            {"num_coordinates": 900_000, "scale": 64.0},
+            "10 sites would hold more than 33554432 bytes each of 900000 values",
+        ),
         ({"min_survivors": 4}, "min_survivors is 4"),
     ],
 )
@@ -188,8 +203,8 @@ def test_a_site_shares_its_update_only_if_it_allows_that() -> None:
     POLICY.require(run.described)
 
 
-@given(st.floats(1e-3, 1e3), st.integers(4, 10**7), st.integers(1, 12))
-def test_the_finest_scale_is_the_finest(clip_norm: float, d: int, packing: int) -> None:
+@given(st.floats(1e-3, 1e3), st.integers(4, 800_000))
+def test_the_finest_scale_is_the_finest(clip_norm: float, d: int) -> None:
     def at(scale: float) -> str | None:
         described = shared(TEN, num_coordinates=d, clip_norm=clip_norm, scale=scale, packing=2)
         return share_fault(described)
