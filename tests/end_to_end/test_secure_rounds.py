@@ -47,3 +47,16 @@ async def test_two_masked_rounds_end_in_the_exact_mean(tmp_path, operator):
         np.testing.assert_array_equal(model.trainable_D, np.full(3, 2 * np.float32(np.mean(VALUES))))
         parts = [part for round in shown.rounds for part in round.participations]
         assert {(part.verdict, part.num_examples, len(part.metrics)) for part in parts} == {("accepted", 0, 0)}
+
+
+async def test_twelve_sites_of_whom_three_may_collude_end_in_the_exact_mean(tmp_path, operator):
+    values = [n / 8 for n in range(12)]
+    async with loopback(tmp_path) as local:
+        homes = [await enrolled(local, operator, f"site-{n}", value) for n, value in enumerate(values)]
+        sign_roster(local, operator)
+        cohort = {"minimum": 12, "quorum": 12, "deadline_seconds": 30}
+        async with serving(local, *homes):
+            shown = await local.ended(await local.submit(secure_plan(cohort=cohort, rounds=1), initial()))
+        assert (shown.state, shown.reason) == ("finished", "")
+        model = local.model(shown.last_sha256)
+        np.testing.assert_array_equal(model.trainable_D, np.full(3, np.float32(np.mean(values))))
