@@ -14,7 +14,8 @@ def message_holds(kind: Kind, session: SessionDescriptor) -> str:
         session: the one that it is of; where sums are over groups, that of the site's group.
     """
     shares = session.mode is Mode.SHARES
-    dealt, selects = "update" if shares else "sketch", session.mode in (Mode.SKETCH, Mode.SHARES)
+    dealt, of_all = ("update", "updates") if shares else ("sketch", "sketches")
+    chosen = "selected" if session.mode in (Mode.SKETCH, Mode.SHARES) else "in the sum"
     proof = ", and shares of a proof that what this site has dealt is short, sealed for each other site"
     unmasks = "shares of the masks of the others: of each, what takes its mask off the sum, and nothing else"
     return {
@@ -24,11 +25,11 @@ def message_holds(kind: Kind, session: SessionDescriptor) -> str:
         Kind.DEAL: f"shares of this site's {dealt}, sealed for each other site; the server cannot read them",
         Kind.AGREE: "the digest of who has dealt what" + proof * session.strict,
         Kind.CONFIRM: "the digest of who has proved what",
-        Kind.PRODUCTS: f"shares of the products of every two sites' {dealt}s, which together give the lengths and "
+        Kind.PRODUCTS: f"shares of the products of every two sites' {of_all}, which together give the lengths and "
         "distances that the rule decides by, and of what tells whether the sites have dealt as they must",
-        Kind.ACK: f"the digest of who is {'selected' if selects else 'in the sum'}, so that no two sums can be opened",
+        Kind.ACK: f"the digest of who is {chosen}, so that no two sums can be opened",
         Kind.UNMASK: unmasks,
-        Kind.SUM: f"a share of the sum of the selected {dealt}s" + f", and {unmasks}" * (not shares),
+        Kind.SUM: f"a share of the sum of the selected {of_all}" + f", and {unmasks}" * (not shares),
     }[kind]
 
 

@@ -160,6 +160,11 @@ def test_what_a_sum_with_noise_costs_is_said(home):
 def test_what_the_words_hold_is_said(home):
     assert previewed(home, NOISY)[0]["holds"].startswith("this site's update and skellam noise, masked")
     assert previewed(home, MASKED)[0]["holds"].startswith("this site's update, masked")
+    for wanted, what in ((SKETCHED, "sketches"), (SHARED, "updates")):
+        holds = {said["message"]: said["holds"] for said in previewed(home, wanted)[0]["secure"]}
+        assert f"every two sites' {what}" in holds["products"]
+        assert f"the sum of the selected {what}" in holds["sum"]
+        assert "who is selected" in holds["ack"]
     clear = MASKED | {"protection": "none"}
     assert "the server sees it" in previewed(home, clear)[0]["holds"]
 
