@@ -13,7 +13,8 @@ from .backoff import Backoff
 from .job import Interrupted, Job
 from .outbox import Outbox
 from .parcel import Parcel
-from .sums import Sums, Update, read_update, weight_of
+from .sum_steps import Update
+from .sums import Sums, read_update, weight_of
 from .transfer import Connect, Moved, upload, worth_retrying
 
 log = logging.getLogger(__name__)

@@ -5,41 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ..configuration import load
 from ..errors import ConfigError, FoedusError, PolicyRefused, SecureSumFailed, StoreError
 from ..files import storing
 from ..logs import log_event
 from ..privacy.analytics.query import Query
-from ..privacy.analytics.sessions import guarded, require_session
-from ..privacy.certificates import read_identity
-from ..privacy.secagg.codes import AbortCode, refusal_of
+from ..privacy.secagg.codes import AbortCode
 from ..privacy.secagg.codes import Refusal as SumRefusal
 from ..privacy.secagg.descriptor import Mode, SessionDescriptor
-from ..privacy.secagg.joining import join
-from ..privacy.secagg.masking import mask
-from ..privacy.secagg.member import Local, Member
-from ..privacy.secagg.messages import Fetch, Offer, unframe
+from ..privacy.secagg.member import Local
+from ..privacy.secagg.messages import Fetch, unframe
 from ..privacy.secagg.quantise import MAX_WEIGHT
 from ..privacy.secagg.sharing_messages import max_session_message_bytes
-from ..privacy.secagg.sharing_updates import share_update
 from ..privacy.secagg.signing import Kind
-from ..privacy.secagg.site import receive
-from ..privacy.secagg.sketching import share_sketch
-from ..privacy.secagg.state import SiteState, Stage, Step
+from ..privacy.secagg.state import Stage, Step
 from ..protos.config_digest import config_sha256
 from ..protos.messages import Assignment, Question, Refusal, SecureMessage, SiteMessage, Work
 from .home import SiteHome
-from .policy import Policy
+from .sum_steps import SumSteps, Update
 from .sum_store import SumStore
-
-Update: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 
@@ -82,12 +71,16 @@ class Sums:
     refused: Callable[[Work], None]
     kept: Callable[[SessionDescriptor], npt.NDArray[np.float32]]
     fetch: Callable[[str, int], Awaitable[bytes]]
+    _steps: SumSteps = field(init=False)
     _expected: dict[Work, Expected] = field(default_factory=dict)
     _early: dict[Work, SecureMessage] = field(default_factory=dict)
     _current: dict[Work, bytes] = field(default_factory=dict)  # sid of what was answered since the assignment
     _queue: asyncio.Queue[SecureMessage] = field(default_factory=lambda: asyncio.Queue(MAX_WAITING))
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._steps = SumSteps(self.home, self.store, self.kept)
 
     def announce(self, order: Assignment | Question) -> None:
         """Work has come, for another attempt perhaps: what was said about an earlier one counts no more."""
@@ -101,7 +94,7 @@ class Sums:
             ConfigError: this site can be in no secure sum.
         """
         work = order.work
-        self._member()
+        self._steps.member()
         if work not in self._expected or self._expected[work].order is not order:
             return
         self._expected[work] = Expected(order, local, query)
@@ -148,7 +141,7 @@ class Sums:
                 state = await asyncio.to_thread(self.store.find, work.run, work.round)
                 if state is not None and state.descriptor.sid == self._current.get(work):
                     if state.stage in _LEAVING.get(state.descriptor.mode, (Stage.DELIVERED, Stage.MASKED)):
-                        step = await asyncio.to_thread(self._mask, state, update, weight)
+                        step = await asyncio.to_thread(self._steps.mask, state, update, weight)
                         if step.refusal is not None:
                             self._leave(work, step.refusal)
                         return step
@@ -164,18 +157,6 @@ class Sums:
                 del known[work]
         self.store.forget(run, through)
 
-    def _mask(self, state: SiteState, update: Callable[[SessionDescriptor], Update], weight: int | None) -> Step:
-        session = state.descriptor
-        used = None if session.whole else self.store.model_used_in(session.model_digest.hex())
-        if used not in (None, (session.run, session.round)):  # by a session that was joined beside this one
-            refusal = SumRefusal(AbortCode.POLICY, f"model-reused: it was used in round {used[1]} of run {used[0]}")
-            step = Step(state.ended(refusal), refusal=refusal)
-        else:
-            step = _sent(state, update(session), self._member(), weight)
-        if step.state != state:
-            self.store.keep(step.state, state)
-        return step
-
     async def _answer(self, message: SecureMessage) -> None:
         work, body = message.work, await self._whole(message)
         kind, sid, _ = unframe(body)
@@ -184,12 +165,12 @@ class Sums:
             if expected is None or expected.local is None:
                 self._keep_early(message)
                 return
-            step = await asyncio.to_thread(self._join, body, work, expected.local, expected.query)
+            step = await asyncio.to_thread(self._steps.join, body, work, expected.local, expected.query)
         else:
             state = await asyncio.to_thread(self.store.find, work.run, work.round)
             if state is None or state.descriptor.sid != sid:
                 raise SecureSumFailed("the message is of a session that this site has not joined")
-            step = await asyncio.to_thread(self._receive, state, body)
+            step = await asyncio.to_thread(self._steps.answer, state, body)
         if isinstance(step, SumRefusal):
             self._leave(work, step)
         elif step.refusal is not None:
@@ -199,7 +180,7 @@ class Sums:
         else:
             self._current[work] = step.state.descriptor.sid  # of its group, where there are groups
             if kind is Kind.SURVIVORS:
-                step = await asyncio.to_thread(self._sketched, step)
+                step = await asyncio.to_thread(self._steps.sketch, step)
             if step.reply:
                 self.say(SecureMessage(work, step.reply))
 
@@ -226,58 +207,6 @@ class Sums:
             del self._early[next(iter(self._early))]
         self._early[offer.work] = offer
 
-    def _join(self, offer: bytes, work: Work, local: Local, query: Query | None) -> Step | SumRefusal:
-        if refusal := self._elsewhere(offer, work, query):
-            return refusal
-        # A query may be asked again; an update of a model may not be summed again.
-        used = None if query else self.store.model_used_in(local.model_digest.hex())
-        group = self.store.group_in(work.run)
-        local = replace(local, model_used_in=used, roster_version=self.store.roster_version(), group=group)
-        before = self.store.find(work.run, work.round)
-        step = join(offer, self._member(), local, before)
-        if isinstance(step, Step) and step.state != before:
-            self.store.keep(step.state, before)
-        return step
-
-    def _elsewhere(self, offer: bytes, work: Work, query: Query | None) -> SumRefusal | None:
-        """Why an offer cannot be of this work, whose state alone it is held against."""
-        session = SessionDescriptor.from_bytes(Offer.from_bytes(unframe(offer)[2]).descriptor)
-        if (session.run, session.round) != (work.run, work.round):
-            reason = f"the session is of round {session.round} of run {session.run}, the assignment of {work}"
-            return SumRefusal(AbortCode.POLICY, reason)
-        if self.store.is_over(work.run, work.round):
-            return SumRefusal(AbortCode.ALREADY_REVEALED, f"round {work.round} of run {work.run} is over")
-        try:
-            if query is not None:
-                require_session(query, session)
-        except SecureSumFailed as error:
-            return refusal_of(error)
-        return None
-
-    def _receive(self, state: SiteState, body: bytes) -> Step:
-        member = self._member()
-        step = receive(state, body, member)
-        if state.descriptor.whole:  # of sites that differ, so many may tell the server what they have sent
-            fewest = state.descriptor.colluders + member.policy.min_honest
-            step = guarded(step, self.store.answered(), fewest)
-        if step.state != state:
-            self.store.keep(step.state, state)
-        return step
-
-    def _sketched(self, step: Step) -> Step:
-        """In a session of sketches the answer to who survived is made of the update, which was kept for that.
-
-        Raises:
-            InvalidUpdate, StoreError: the update is lost, or another one.
-        """
-        state = step.state
-        if state.descriptor.mode is not Mode.SKETCH or state.stage not in (Stage.SETTLED, Stage.DEALT):
-            return step
-        dealt = share_sketch(state, self.kept(state.descriptor), self._member())
-        if dealt.state != state:
-            self.store.keep(dealt.state, state)
-        return dealt
-
     def _leave(self, work: Work, refusal: SumRefusal) -> None:
         if refusal.code is AbortCode.LATE:
             self.refused(work)  # the server knows
@@ -290,28 +219,6 @@ class Sums:
         log_event(log, "secure_sum_left", logging.WARNING, work=str(work), code=code, reason=reason)
         self.say(Refusal(work, code, reason))
         self.refused(work)
-
-    def _member(self) -> Member:
-        """Who this site is.
-
-        Raises:
-            ConfigError: it has no signing key, or has pinned no roster key.
-        """
-        federation = read_identity(self.home.certificate.read_bytes()).federation
-        key, operator_key = self.home.signer(), self.home.pinned_roster_key()
-        if key is None or operator_key is None:
-            raise ConfigError(
-                f"this site has {'no signing key' if key is None else 'pinned no roster key'}, so it takes part in no "
-                "secure sum",
-                hint="ask the operator to run 'foedus roster key', and join again with a new invitation",
-            )
-        return Member(key, federation, operator_key, load(Policy, self.home.policy).for_sums())
-
-
-def _sent(state: SiteState, update: Update, member: Member, weight: int | None) -> Step:
-    if state.descriptor.mode is Mode.SHARES:
-        return share_update(state, update, member)
-    return mask(state, update, member, weight=weight)
 
 
 def local_of(order: Assignment, num_coordinates: int) -> Local:
