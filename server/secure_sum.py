@@ -23,7 +23,7 @@ from ..privacy.secagg.sketch_collect import SketchCollection
 from ..privacy.secagg.sketch_opening import add_up_selected, add_up_shares, open_selected
 from .aggregation import aggregator_for, trainable_rows
 from .history import Judgement
-from .judging import LARGEST_SCORE
+from .judging import LARGEST_SCORE, draw_seed
 from .secure_choice import decision_of, weights_of
 from .sum_state import SumState, masked_in, shares_updates
 from .update_file import UpdateFile
@@ -91,7 +91,8 @@ def open_means(
                 place: (_written(total, layout, out(f"group-{place}")), total.survivors)
                 for place, total in add_up_groups(state, open_groups(state), words)
             }
-            return _by_groups(plan, round, groups, alike)
+            digests = [one.body.hex() for group in state.left.values() for _, one in sorted(group.masked.items())]
+            return _by_groups(plan, round, groups, alike, draw_seed(session.run, round, digests))
         case SketchCollection() if shares_updates(state):
             decision = _decision(state, plan)
             whole, total = float(weights_of(decision).sum()), add_up_shares(state)
@@ -112,10 +113,11 @@ def _by_groups(
     round: int,
     groups: Mapping[int, tuple[UpdateFile, tuple[bytes, ...]]],
     alike: Mapping[bytes, Judgement],
+    seed: int,
 ) -> Opened:
     """The rule sees one mean a group. What it makes of one is not held against those in it: it may be one of them."""
     means = tuple(mean for mean, _ in groups.values())
-    decision = aggregator_for(plan.aggregator).decide(trainable_rows(list(means)), np.ones(len(means)))
+    decision = aggregator_for(plan.aggregator).decide(trainable_rows(list(means)), np.ones(len(means)), seed=seed)
     judged = dict(alike)
     for index, (_, sites) in enumerate(groups.values()):
         weight = None if decision.weights_N is None else float(decision.weights_N[index]) / len(sites)
