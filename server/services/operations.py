@@ -3,50 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import secrets
-import shutil
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
-from pathlib import Path
 
 from ... import __version__
 from ...aggregators.kernel_choice import best_kernel
-from ...configuration import validate_json
-from ...errors import (
-    ConfigError,
-    CorruptTransfer,
-    DiskFull,
-    Draining,
-    FoedusError,
-    MessageTooLarge,
-    NotFound,
-    ProtocolError,
-    RunStateError,
-)
-from ...files import storing, sync_file
-from ...modelfile import ModelFile
-from ...plan import Plan
+from ...errors import ConfigError, Draining, NotFound, RunStateError
 from ...privacy.identity import Identity
-from ...privacy.secagg.protectable import require_protectable_model
-from ...protos.channel import SECURE_BYTES
 from ...protos.invitation import Invitation
 from ...protos.v1 import common_pb2, operations_pb2, operations_pb2_grpc
-from ...protos.wire import digest
 from .. import query_views, views
 from ..access import Context, caller
 from ..authority import Authority
 from ..exclusion import cut_off
 from ..federation import Federation
 from ..history import Run, RunState
-from ..judging import require_coherent
 from ..members import MemberState
 from ..queries import Queries
 from ..runs import Runs
-from .transfer import chunks, next_in_time
+from .submission import take_submission
+from .transfer import chunks
 
 ENDINGS = frozenset(f"run_{state}" for state in RunState if state.terminal)
-MAX_PLAN_BYTES = 256 << 10
 MAX_INVITATION_SECONDS = 30 * 86_400.0
 
 
@@ -71,52 +48,10 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         """Check the plan, take the initial model, create the run and start it."""
         if self.draining:
             raise Draining("the server is draining and takes no new run", hint="submit again after the restart")
-        first = await next_in_time(request_iterator)
-        if first is None or first.WhichOneof("body") != "header":
-            raise ProtocolError("a submission begins with its header")
-        header = first.header
-        if len(header.plan_json) > MAX_PLAN_BYTES:
-            raise MessageTooLarge(f"the plan has {len(header.plan_json)} bytes, at most {MAX_PLAN_BYTES} are taken")
-        plan = validate_json(Plan, header.plan_json, "the plan")
-        require_coherent(plan)
-        sha256 = digest(header.model_sha256, "model_sha256")
-        scratch = self._fed.blobs.scratch(f"submitted-{secrets.token_hex(6)}")
-        try:
-            await self._receive(scratch, header.model_bytes, sha256, request_iterator)
-            await asyncio.to_thread(_check_model, scratch, plan)
-            self._fed.blobs.adopt(scratch, sha256)
-            run = self._fed.runs.create(plan, sha256)
-        finally:
-            with suppress(OSError):
-                scratch.unlink(missing_ok=True)
+        run = await take_submission(self._fed, request_iterator)
         self._fed.feed.publish("run_queued", run=run.id, detail=run.name)
         self._runs.start(run)
         return views.run(self._fed, run)
-
-    async def _receive(
-        self, scratch: Path, size: int, sha256: str, requests: AsyncIterator[operations_pb2.SubmitMessage]
-    ) -> None:
-        limit = self._fed.config.limits.max_model_bytes
-        if size > limit:
-            raise MessageTooLarge(f"the model has {size} bytes, this server takes at most {limit}")
-        if shutil.disk_usage(scratch.parent).free < 2 * size:
-            raise DiskFull(f"a model of {size} bytes does not fit on the server's disk")
-        seen, received = hashlib.sha256(), 0
-        with storing("storing the initial model"), scratch.open("wb") as file:
-            while received < size:
-                message = await next_in_time(requests)
-                if message is None or message.WhichOneof("body") != "chunk":
-                    raise CorruptTransfer(f"the model ended after {received} of {size} bytes")
-                data = message.chunk.data
-                if not data or message.chunk.offset != received or received + len(data) > size:
-                    raise CorruptTransfer(f"a chunk at byte {message.chunk.offset} does not fit the model")
-                file.write(data)
-                seen.update(data)
-                received += len(data)
-        if seen.hexdigest() != sha256:
-            raise CorruptTransfer("the model's bytes do not have the digest announced", hint="submit it again")
-        with storing("storing the initial model"):
-            await asyncio.to_thread(sync_file, scratch)
 
     async def ListRuns(self, request: operations_pb2.ListRunsRequest, context: Context) -> operations_pb2.ListRunsReply:
         """Every run, oldest first, without its plan: thousands must fit into one message."""
@@ -299,12 +234,3 @@ class OperationsService(operations_pb2_grpc.OperationsServicer):
         """As SIGTERM: no new work, everything under way is left where a restart takes it up."""
         self._drain()
         return operations_pb2.DrainReply()
-
-
-def _check_model(path: Path, plan: Plan) -> None:
-    try:
-        model = ModelFile.open(path)
-        require_protectable_model(plan, model.layout, SECURE_BYTES)
-        model.require_finite()
-    except FoedusError as error:
-        raise ConfigError(str(error).replace(str(path), "the initial model"), hint=error.hint) from None
