@@ -52,6 +52,15 @@ class Expected:
     query: Query | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A message of the server, and the order that was the latest when it came: it may be of an earlier attempt by the
+    time that it is answered."""
+
+    message: SecureMessage
+    order: Assignment | Question | None
+
+
 @dataclass(slots=True)
 class Sums:
     """Sessions of one site.
@@ -75,7 +84,7 @@ class Sums:
     _expected: dict[Work, Expected] = field(default_factory=dict)
     _early: dict[Work, SecureMessage] = field(default_factory=dict)
     _current: dict[Work, bytes] = field(default_factory=dict)  # sid of what was answered since the assignment
-    _queue: asyncio.Queue[SecureMessage] = field(default_factory=lambda: asyncio.Queue(MAX_WAITING))
+    _queue: asyncio.Queue[Heard] = field(default_factory=lambda: asyncio.Queue(MAX_WAITING))
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -103,15 +112,16 @@ class Sums:
 
     async def hear(self, message: SecureMessage) -> None:
         """Take a message of the server, as soon as those before it leave room."""
-        await self._queue.put(message)
+        await self._queue.put(Heard(message, self._order(message.work)))
 
     async def run(self) -> None:
         """Answer one message after the other, until cancelled."""
         while True:
-            message = await self._queue.get()
+            heard = await self._queue.get()
+            message = heard.message
             try:
                 async with self._turn:
-                    await self._answer(message)
+                    await self._answer(heard)
             except (ConfigError, StoreError) as error:  # ours to mend
                 self._refuse(message.work, error.code, str(error))
             except FoedusError as error:  # no message, or none of a session that is under way
@@ -157,7 +167,11 @@ class Sums:
                 del known[work]
         self.store.forget(run, through)
 
-    async def _answer(self, message: SecureMessage) -> None:
+    def _order(self, work: Work) -> Assignment | Question | None:
+        return self._expected[work].order if work in self._expected else None
+
+    async def _answer(self, heard: Heard) -> None:
+        message = heard.message
         work, body = message.work, await self._whole(message)
         kind, sid, _ = unframe(body)
         if kind is Kind.OFFER:
@@ -178,7 +192,8 @@ class Sums:
             if step.state.stage is Stage.ENDED:
                 self._leave(work, step.refusal)
         else:
-            self._current[work] = step.state.descriptor.sid  # of its group, where there are groups
+            if self._order(work) is heard.order:
+                self._current[work] = step.state.descriptor.sid  # of its group, where there are groups
             if kind is Kind.SURVIVORS:
                 step = await asyncio.to_thread(self._steps.sketch, step)
             if step.reply:

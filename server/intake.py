@@ -160,7 +160,9 @@ class Intake:
             if refusal is not None:
                 return self._reject(site, header, refusal, late=refusal.reason == AbortCode.LATE)
             fed.participations.settle(header.work, site, verdict, upload=header)
-        fed.collector.settle(site, header.work, accepted=not late)
+        # After a crash an update may come again, when another answer of its site is awaited already.
+        if not header.masked or site not in fed.sums.current(header.work).waiting:
+            fed.collector.settle(site, header.work, accepted=not late)
         fed.metrics.update_decided(verdict)
         fed.metrics.bytes_moved("up", header.num_bytes)
         fed.feed.publish(f"update_{verdict}", run=header.run, round=header.round, site=site, metrics=header.metrics)
