@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from by_definition import geometry
-from foedus.privacy.secagg import judging, sketching
+from foedus.privacy.secagg import judging, sketch_site, sketching
 from foedus.privacy.secagg.collect import Phase
 from foedus.privacy.secagg.dealing import Dealing, dealt, proved
 from foedus.privacy.secagg.messages import Unmask, frame, signed_list
@@ -26,8 +26,8 @@ from foedus.privacy.secagg.sketch_opening import add_up_shares
 from foedus.privacy.secagg.sketch_terms import bound_of
 from foedus.privacy.secagg.state import Stage
 from foedus.privacy.sharing.dealers import Judgement
-from foedus.privacy.sharing.field import Elements, Integers, P, Stream, add, from_integers
-from foedus.privacy.sharing.packing import deal, hidden_blocks
+from foedus.privacy.sharing.field import Elements, Integers, P, Stream, add, from_integers, to_integers
+from foedus.privacy.sharing.packing import at_data_points, deal, hidden_blocks
 from secure_sums import Site, federation, local
 from shared_sums import ShareServer, next_session, share_server, shared
 from sketch_attacks import fails
@@ -468,7 +468,7 @@ def test_boxes_are_opened_only_for_what_was_agreed_on() -> None:
 def attempt(run: ShareServer, participants: tuple[bytes, ...] = TEN.ids, **changes: Any) -> ShareServer:
     threshold = run.described.share_threshold(len(participants))
     described = next_session(run.described, participants=participants, threshold=threshold, **changes)
-    return share_server(TEN, described, sites=list(run.sites.values()))
+    return share_server(TEN, described, sites=list(run.sites.values()), updates=run.updates)
 
 
 def test_who_has_acknowledged_a_selection_deals_in_no_other_attempt() -> None:
@@ -480,6 +480,40 @@ def test_who_has_acknowledged_a_selection_deals_in_no_other_attempt() -> None:
     for site in TEN.ids:
         assert again.sites[site].refusal is not None
         assert "both could be opened" in again.sites[site].refusal.reason
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_two_attempts_that_differ_by_one_site_are_not_both_opened_unless_sites_forget(
+    forgetful: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two honest sites stay in the first, with the colluders T + K; the six others go on to the second."""
+    if forgetful:
+        monkeypatch.setattr(sketch_site, "require_one_opening", lambda *_: None)
+    staying, victim = HONEST[:2], HONEST[5]
+    others = tuple(site for site in TEN.ids if site not in staying)
+    first = share_server(TEN, shared(TEN), choose=lambda _: [site for site in others if site != victim])
+    first.to(Phase.ACKS)
+    message, dealing = first.collection.close()[staying[0]], first.collection.dealing
+    answers = {}
+    for site in (*staying, *COLLUDERS):
+        state = first.sites[site].stored
+        answers[site] = first.sites[site].receive(message)
+        if site in COLLUDERS:  # they take part in both
+            first.sites[site].stored = state
+    second = attempt(first, others, packing=1, wrong_holders=0, byzantine=0, privacy_threshold=2)
+    second.collection.choose = lambda _: others
+    if not forgetful:
+        second.offer()
+        requires(second.sites[victim], second.collection.close()[victim], "policy")
+        return
+    second.run()
+    columns, places = dealing.columns, dealing.places(sorted(answers))
+    said_HL = np.array(
+        [SumAnswer.from_bytes(Signed.from_bytes(answers[site] or b"").body, columns).sum_L for site in sorted(answers)]
+    )
+    opened_D = to_integers(at_data_points(dealing.packing, places, said_HL, dealing.packing.degree).reshape(-1)[:31])
+    found_D = second.require_exact().sum_D - opened_D
+    assert np.abs(found_D - second.plain[victim]).max() <= len(others)  # but for rounding, the victim's update
 
 
 def test_a_server_cannot_make_a_site_forget_that_it_has_acknowledged() -> None:

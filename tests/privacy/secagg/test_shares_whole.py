@@ -125,6 +125,38 @@ def test_more_leaving_than_may_ends_the_session_before_anything_is_opened(phase:
         assert not any(message[0] == Kind.SUM for site in run.sites.values() for message in site.sent)
 
 
+@settings(max_examples=12, deadline=None)
+@given(
+    st.dictionaries(st.integers(0, 9), st.sampled_from(PHASES[1:]), max_size=2), st.sets(st.integers(0, 9), max_size=2)
+)
+def test_whoever_leaves_or_lies_the_sum_is_exact_or_there_is_none(leaves: dict[int, Phase], liars: set[int]) -> None:
+    run = share_server(TEN, shared(TEN, num_coordinates=7))
+    gone = {TEN.ids[place]: phase for place, phase in leaves.items()}
+    try:
+        run.to(Phase.CONFIRMATIONS, gone)
+        held_back = {site for site, phase in gone.items() if phase not in (Phase.ACKS, Phase.SUMS)}
+        lies = {TEN.ids[place]: lying(place) for place in liars}
+        run.send_changed(lies | dict.fromkeys(held_back, lambda _: b""))
+        run.to(Phase.SUMS, gone)
+        run.require_exact()
+    except SecureSumFailed as error:
+        few = error.reason == "too-few" and len(gone) > run.described.dropouts
+        many = error.reason == "undecodable" and len(liars) > run.described.wrong_holders
+        assert few or many
+        return
+    judged = run.collection.judged
+    assert judged is not None
+    said = {TEN.ids[place] for place in liars} & set(run.collection.products)
+    assert not said & set(run.collection.selected)
+    assert said & set(run.collection.deals) <= set(judged.refused)
+    assert len(judged.refused) <= len(said)  # nobody honest is left out with them
+
+
+def lying(place: int) -> Callable[[bytes], bytes]:
+    """Another product, and another degree."""
+    return lambda body: (int.from_bytes(body[:8], "little") ^ (1 << place)).to_bytes(8, "little") + body[8:]
+
+
 @pytest.mark.parametrize(("n", "packing"), [(7, 1), (10, 2), (20, 4), (64, 11)])
 def test_as_many_blocks_as_there_can_be(n: int, packing: int) -> None:
     made = federation(n)
