@@ -181,8 +181,9 @@ def _acknowledge(state: SiteState, body: bytes, member: Member) -> tuple[SiteSta
     view = view_of_selection(session.sid, sharing.challenge, selection)
     summed = Secret(to_bytes(sums(dealing_of(session, state.survivors), shares, selection.weights)))
     after = replace(state, stage=Stage.ACKED, view=view, sharing=Sharing(selected=selection.sites, summed=summed))
-    if session.mode is Mode.SHARES:  # so many acknowledgements open this attempt, and no other counts this site's
-        after = replace(after, earlier=(*state.earlier[:-1], Exposure(session.participants, 0)))
+    # T + K answers open the sum of what was shared, far fewer than acknowledge it: whoever has joins no other attempt.
+    before = state.earlier[:-1] if session.mode is Mode.SHARES else state.earlier
+    after = replace(after, masked=None, earlier=(*before, Exposure(session.participants, 0)))
     return after, sign(member.key, Kind.ACK, session.sid, view).to_bytes()
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from foedus.errors import SecureSumFailed
+from foedus.privacy.secagg import site as site_module
 from foedus.privacy.secagg.collect import Phase
 from foedus.privacy.secagg.descriptor import SessionDescriptor
 from foedus.privacy.secagg.messages import Which, frame, signed_list
@@ -21,7 +23,11 @@ from foedus.privacy.secagg.sharing_messages import (
     view_of_selection,
 )
 from foedus.privacy.secagg.signing import Kind, Signed, sign
+from foedus.privacy.secagg.sketch_terms import shift_of
+from foedus.privacy.secagg.sketching import sketch_of
 from foedus.privacy.secagg.state import Stage
+from foedus.privacy.sharing.field import to_integers
+from foedus.privacy.sharing.packing import at_data_points
 from foedus.privacy.sharing.sketches import ROWS
 from secure_sums import Site, federation, local
 from sketched_sums import SketchServer, sketch_server, sketched
@@ -251,6 +257,44 @@ def test_a_third_sketch_of_one_update_is_refused() -> None:
         assert site.refusal is not None
         assert site.refusal.code == "policy"
         assert "another would show more" in site.refusal.reason
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_two_selections_of_two_attempts_are_not_both_summed_unless_sites_forget(
+    forgetful: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One honest site stays in the first, and with the colluders opens its sum of sketches; the others go on."""
+    if forgetful:
+        monkeypatch.setattr(site_module, "require_one_opening", lambda *_: None)
+    staying, victim = HONEST[0], HONEST[5]
+    others = tuple(site for site in TEN.ids if site != staying)
+    first = sketch_server(TEN, sketched(TEN), choose=lambda _: [site for site in others if site != victim])
+    first.to(Phase.ACKS)
+    message, dealing, told = first.collection.close()[staying], first.collection.dealing, []
+    for site in sorted((staying, *COLLUDERS)):
+        before = first.sites[site].stored
+        told.append(Signed.from_bytes(first.sites[site].receive(message) or b"").body)
+        if site in COLLUDERS:  # they take part in both
+            first.sites[site].stored = before
+    described = replace(first.described, attempt=2, participants=others, wrong_holders=1, byzantine=1)
+    described = replace(described, threshold=described.share_threshold(len(others)))
+    second = sketch_server(
+        TEN, described, choose=lambda _: others, sites=list(first.sites.values()), updates=first.updates
+    )
+    if not forgetful:
+        second.offer()
+        requires(second.sites[victim], second.collection.close()[victim], "policy")
+        return
+    second.run()
+    said_HS = np.stack([SumAnswer.from_bytes(body, ROWS).sum_L for body in told])
+    places = dealing.places(sorted((staying, *COLLUDERS)))
+    opened_S = to_integers(at_data_points(dealing.packing, places, said_HS, dealing.packing.degree)[0])
+    summed_D = second.result().sum_D.astype("<i4").view("<u4")
+    sketch_S, own_S = (
+        sketch_of(first.described, first.collection.view, words_D) for words_D in (summed_D, first.plain[victim])
+    )
+    left_S = sketch_S - (opened_S << shift_of(first.described))
+    assert np.corrcoef(left_S, own_S)[0, 1] > 0.99  # the victim's own sketch, 2048 equations about it
 
 
 def test_after_the_sum_there_is_no_other_attempt() -> None:
