@@ -24,10 +24,10 @@ from ..privacy.secagg.member import Local, Member
 from ..privacy.secagg.policy import SumPolicy
 from ..privacy.secagg.prg import Words
 from ..privacy.secagg.roster import Roster, signed_roster
+from ..privacy.secagg.sharing_collect import SharingCollection
 from ..privacy.secagg.sharing_messages import split_boxes
 from ..privacy.secagg.sharing_updates import share_update
 from ..privacy.secagg.site import receive
-from ..privacy.secagg.sketch_collect import SketchCollection
 from ..privacy.secagg.sketching import share_sketch
 from ..privacy.secagg.state import SiteState, Stage, Step
 from ..privacy.secagg.terms import session_of
@@ -132,7 +132,7 @@ class _Cast:
         masked, words: the one that names what left beside it, and that.
     """
 
-    collection: SumCollection | SketchCollection
+    collection: SumCollection | SharingCollection
     members: Mapping[bytes, Member]
     me: bytes
     said: list[bytes] = field(default_factory=list)
@@ -200,9 +200,9 @@ def _forbidden(refusal: Refusal) -> PolicyRefused:
     return PolicyRefused(f"{refusal.code}: {refusal.reason}")
 
 
-def _collection(session: SessionDescriptor, roster: Roster) -> SumCollection | SketchCollection:
+def _collection(session: SessionDescriptor, roster: Roster) -> SumCollection | SharingCollection:
     if session.mode in (Mode.SKETCH, Mode.SHARES):
-        return SketchCollection(session, roster, fresh_secret(), lambda judged: judged.sites)
+        return SharingCollection(session, roster, fresh_secret(), lambda judged: judged.sites)
     return SumCollection(session, roster)
 
 

@@ -19,8 +19,8 @@ from ..privacy.secagg.collect_groups import GroupCollection
 from ..privacy.secagg.opening import SecureSum, add_up, open_sum
 from ..privacy.secagg.opening_groups import add_up_groups, open_groups
 from ..privacy.secagg.prg import Words
-from ..privacy.secagg.sketch_collect import SketchCollection
-from ..privacy.secagg.sketch_opening import add_up_selected, add_up_shares, open_selected
+from ..privacy.secagg.sharing_collect import SharingCollection
+from ..privacy.secagg.sharing_opening import add_up_selected, add_up_shares, open_selected
 from .aggregation import aggregator_for, trainable_rows
 from .history import Judgement
 from .judging import LARGEST_SCORE, draw_seed
@@ -51,9 +51,9 @@ def require_openable(state: SumState) -> None:
     match state:
         case GroupCollection():
             open_groups(state)
-        case SketchCollection() if shares_updates(state):
+        case SharingCollection() if shares_updates(state):
             add_up_shares(state)
-        case SketchCollection():
+        case SharingCollection():
             open_selected(state)
         case _:
             open_sum(state)
@@ -93,11 +93,11 @@ def open_means(
             }
             digests = [one.body.hex() for group in state.left.values() for _, one in sorted(group.masked.items())]
             return _by_groups(plan, round, groups, alike, draw_seed(session.run, round, digests))
-        case SketchCollection() if shares_updates(state):
+        case SharingCollection() if shares_updates(state):
             decision = _decision(state, plan)
             whole, total = float(weights_of(decision).sum()), add_up_shares(state)
             judged = alike | _selection(state, plan, round, decision, whole)
-        case SketchCollection():
+        case SharingCollection():
             opening = open_selected(state)
             total = add_up_selected(state, opening, ((site, words(site)) for site in opening.survivors))
             judged = alike | _selection(state, plan, round, _decision(state, plan), whole)
@@ -127,13 +127,13 @@ def _by_groups(
     return Opened(means, decision.combination, judged)
 
 
-def _decision(state: SketchCollection, plan: Plan) -> Decision:
+def _decision(state: SharingCollection, plan: Plan) -> Decision:
     assert state.judged is not None  # noqa: S101  (there is no last phase without a selection)
     return decision_of(plan, state.descriptor, state.judged)
 
 
 def _selection(
-    state: SketchCollection, plan: Plan, round: int, decision: Decision, whole: float
+    state: SharingCollection, plan: Plan, round: int, decision: Decision, whole: float
 ) -> dict[bytes, Judgement]:
     judged, unit = state.judged, whole / sum(state.weights.values())
     assert judged is not None  # noqa: S101  (as above)

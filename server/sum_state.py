@@ -12,10 +12,10 @@ from ..privacy.secagg.collect_groups import GroupCollection
 from ..privacy.secagg.descriptor import Mode, SessionDescriptor
 from ..privacy.secagg.judging import Judged
 from ..privacy.secagg.roster import Roster
-from ..privacy.secagg.sketch_collect import SketchCollection
+from ..privacy.secagg.sharing_collect import SharingCollection
 from ..privacy.secrets import Secret
 
-SumState: TypeAlias = SumCollection | GroupCollection | SketchCollection
+SumState: TypeAlias = SumCollection | GroupCollection | SharingCollection
 # Which of the sites judged are to be in the sum, of shares also how often; asked only where there are distances.
 Choose: TypeAlias = Callable[[SessionDescriptor, Judged], Collection[bytes]]
 
@@ -30,7 +30,7 @@ def new_state(session: SessionDescriptor, roster: Roster, secret: Secret, choose
         case Mode.GROUPS:
             return GroupCollection(session, roster)
         case Mode.SKETCH | Mode.SHARES:
-            return SketchCollection(session, roster, secret, lambda judged: choose(session, judged))
+            return SharingCollection(session, roster, secret, lambda judged: choose(session, judged))
         case _:
             return SumCollection(session, roster)
 
@@ -43,7 +43,7 @@ def as_it_is(state: SumState) -> SumState:
             now.unmask = dict(now.unmask)
         case GroupCollection():
             now.groups, now.lost = tuple(map(_sum_as_it_is, now.groups)), dict(now.lost)
-        case SketchCollection():
+        case SharingCollection():
             now.masks, now.sums = _sum_as_it_is(now.masks), dict(now.sums)
     return now
 
@@ -56,7 +56,7 @@ def _sum_as_it_is(state: SumCollection) -> SumCollection:
 
 def masked_in(state: SumState) -> frozenset[bytes]:
     """The ids of the sites whose updates have come, masked or in shares."""
-    return state.came if isinstance(state, SketchCollection) else frozenset(state.masked)
+    return state.came if isinstance(state, SharingCollection) else frozenset(state.masked)
 
 
 def shares_updates(state: SumState) -> bool:
@@ -70,7 +70,7 @@ def bytes_expected(state: SumState, site: bytes) -> int:
     Raises:
         StaleRound: shares are not dealt yet, or without this site.
     """
-    if isinstance(state, SketchCollection) and shares_updates(state):
+    if isinstance(state, SharingCollection) and shares_updates(state):
         if site not in state.survivors:
             raise StaleRound("the updates are shared without this site")
         return state.deal_bytes(site)

@@ -29,8 +29,8 @@ from .messages import (
 )
 from .shamir import SHARE_BYTES, share
 from .sharing_messages import max_session_message_bytes
+from .sharing_site import PROVED, SHARED, SKETCHED
 from .signing import Kind, sign
-from .sketch_site import PROVED, SHARED, SKETCHED
 from .state import Answers, Held, SiteState, Stage, Step, answered
 
 

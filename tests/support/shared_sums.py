@@ -19,10 +19,10 @@ from foedus.privacy.secagg.holders import Reserves, widest_packing
 from foedus.privacy.secagg.masking import plain_words
 from foedus.privacy.secagg.opening import SecureSum
 from foedus.privacy.secagg.policy import SumPolicy
+from foedus.privacy.secagg.sharing_collect import Choice, SharingCollection
+from foedus.privacy.secagg.sharing_opening import add_up_shares
 from foedus.privacy.secagg.sharing_updates import share_update
 from foedus.privacy.secagg.signing import Signed, sign
-from foedus.privacy.secagg.sketch_collect import Choice, SketchCollection
-from foedus.privacy.secagg.sketch_opening import add_up_shares
 from foedus.privacy.secagg.state import Stage
 from foedus.privacy.secagg.stored import stored
 from foedus.privacy.sharing.field import Integers
@@ -64,7 +64,7 @@ class ShareServer:
 
     described: SessionDescriptor
     sites: dict[bytes, Site]
-    collection: SketchCollection
+    collection: SharingCollection
     updates: dict[bytes, npt.NDArray[np.float32]]
     plain: dict[bytes, Integers] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
@@ -180,7 +180,7 @@ def share_server(
     updates: dict[bytes, npt.NDArray[np.float32]] | None = None,
 ) -> ShareServer:
     f = described.byzantine
-    collection = SketchCollection(described, made.roster, SECRET, choose or choosing(MultiKrum(f), f))
+    collection = SharingCollection(described, made.roster, SECRET, choose or choosing(MultiKrum(f), f))
     people = {site.id: site for site in (sites or made.sites(policy))}
     return ShareServer(described, people, collection, updates or benign(described))
 

@@ -24,9 +24,9 @@ from foedus.privacy.secagg.masking import plain_words
 from foedus.privacy.secagg.opening import SecureSum
 from foedus.privacy.secagg.policy import SumPolicy
 from foedus.privacy.secagg.prg import Words
+from foedus.privacy.secagg.sharing_collect import Choice, SharingCollection
+from foedus.privacy.secagg.sharing_opening import add_up_selected, open_selected
 from foedus.privacy.secagg.signing import Signed, sign
-from foedus.privacy.secagg.sketch_collect import Choice, SketchCollection
-from foedus.privacy.secagg.sketch_opening import add_up_selected, open_selected
 from foedus.privacy.secagg.sketching import share_sketch
 from foedus.privacy.secagg.state import Stage
 from foedus.privacy.secagg.stored import stored
@@ -99,7 +99,7 @@ class SketchServer:
 
     described: SessionDescriptor
     sites: dict[bytes, Site]
-    collection: SketchCollection
+    collection: SharingCollection
     updates: dict[bytes, npt.NDArray[np.float32]]
     rows: dict[bytes, Words] = field(default_factory=dict)
     plain: dict[bytes, Words] = field(default_factory=dict)
@@ -233,6 +233,6 @@ def sketch_server(
     updates: dict[bytes, npt.NDArray[np.float32]] | None = None,
 ) -> SketchServer:
     f = described.byzantine
-    collection = SketchCollection(described, made.roster, SECRET, choose or choosing(MultiKrum(f), f))
+    collection = SharingCollection(described, made.roster, SECRET, choose or choosing(MultiKrum(f), f))
     people = {site.id: site for site in (sites or made.sites(policy))}
     return SketchServer(described, people, collection, updates or benign(described))

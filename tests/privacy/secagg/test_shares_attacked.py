@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from by_definition import geometry
-from foedus.privacy.secagg import judging, sketch_site, sketching
+from foedus.privacy.secagg import judging, sharing_site, sketching
 from foedus.privacy.secagg.collect import Phase
 from foedus.privacy.secagg.dealing import Dealing, dealt, proved
 from foedus.privacy.secagg.messages import Unmask, frame, signed_list
@@ -21,8 +21,8 @@ from foedus.privacy.secagg.sharing_messages import (
     split_boxes,
     view_of_selection,
 )
+from foedus.privacy.secagg.sharing_opening import add_up_shares
 from foedus.privacy.secagg.signing import Kind, Signed, sign
-from foedus.privacy.secagg.sketch_opening import add_up_shares
 from foedus.privacy.secagg.sketch_terms import bound_of
 from foedus.privacy.secagg.state import Stage
 from foedus.privacy.sharing.dealers import Judgement
@@ -488,7 +488,7 @@ def test_two_attempts_that_differ_by_one_site_are_not_both_opened_unless_sites_f
 ) -> None:
     """Two honest sites stay in the first, with the colluders T + K; the six others go on to the second."""
     if forgetful:
-        monkeypatch.setattr(sketch_site, "require_one_opening", lambda *_: None)
+        monkeypatch.setattr(sharing_site, "require_one_opening", lambda *_: None)
     staying, victim = HONEST[:2], HONEST[5]
     others = tuple(site for site in TEN.ids if site not in staying)
     first = share_server(TEN, shared(TEN), choose=lambda _: [site for site in others if site != victim])

@@ -7,9 +7,9 @@ import pytest
 from foedus.errors import InvalidUpdate
 from foedus.privacy.secagg.codes import AbortCode, Refusal
 from foedus.privacy.secagg.collect import Phase
+from foedus.privacy.secagg.sharing_collect import SharingCollection
+from foedus.privacy.secagg.sharing_opening import add_up_shares
 from foedus.privacy.secagg.signing import Kind
-from foedus.privacy.secagg.sketch_collect import SketchCollection
-from foedus.privacy.secagg.sketch_opening import add_up_shares
 from foedus.privacy.secagg.state import ERASED, Stage
 from foedus.privacy.secagg.stored import restored, stored
 from secure_sums import federation, local
@@ -120,7 +120,7 @@ def test_a_server_that_stored_messages_and_closes_goes_on_with_the_same_bytes(ki
     if lies:  # with a liar, so that what is decided at random shows
         run.send_changed({TEN.ids[2]: lambda body: b"\1" + body[1:]})
         run.to(killed_in)
-    again = SketchCollection(run.described, TEN.roster, SECRET, run.collection.choose)
+    again = SharingCollection(run.described, TEN.roster, SECRET, run.collection.choose)
     assert again.offer() == run.collection.offer()
     for phase in PHASES[: PHASES.index(killed_in) + 1]:
         for site in reversed(run.sites.values()):

@@ -12,8 +12,8 @@ import pytest
 from foedus.privacy.secagg.collect import Phase
 from foedus.privacy.secagg.dealing import Dealing, dealt, products, proved, shares_of, sums
 from foedus.privacy.secagg.sharing_messages import Products
+from foedus.privacy.secagg.sharing_opening import add_up_shares
 from foedus.privacy.secagg.signing import Kind, Signed
-from foedus.privacy.secagg.sketch_opening import add_up_shares
 from foedus.privacy.sharing.field import Elements, P
 from foedus.privacy.sharing.packing import Packing, at_data_points
 from secure_sums import federation

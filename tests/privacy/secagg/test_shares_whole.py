@@ -21,8 +21,8 @@ from foedus.privacy.secagg.judging import Judged
 from foedus.privacy.secagg.policy import SumPolicy
 from foedus.privacy.secagg.prg import Ring
 from foedus.privacy.secagg.share_terms import finest_shared_scale, share_fault
+from foedus.privacy.secagg.sharing_opening import add_up_shares
 from foedus.privacy.secagg.signing import Kind
-from foedus.privacy.secagg.sketch_opening import add_up_shares
 from foedus.privacy.secagg.sketch_terms import bound_of
 from foedus.privacy.sharing.selection import hides_enough, integer_weights
 from hypothesis import given, settings

@@ -12,8 +12,8 @@ from foedus.privacy.secagg.dealing import Dealing, proved
 from foedus.privacy.secagg.descriptor import SessionDescriptor
 from foedus.privacy.secagg.messages import frame, signed_list
 from foedus.privacy.secagg.sharing_messages import Box, Boxes, agreement_on_proofs, split_boxes
+from foedus.privacy.secagg.sharing_opening import open_selected
 from foedus.privacy.secagg.signing import Kind, Signed, sign
-from foedus.privacy.secagg.sketch_opening import open_selected
 from foedus.privacy.secagg.state import Stage
 from foedus.privacy.sharing.field import Elements, Integers, P, Stream, add
 from foedus.privacy.sharing.sketches import ROWS

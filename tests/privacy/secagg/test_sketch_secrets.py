@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from foedus.privacy.secagg.collect import Phase
 from foedus.privacy.secagg.sharing_messages import Products
+from foedus.privacy.secagg.sharing_opening import open_selected
 from foedus.privacy.secagg.signing import Kind, Signed
-from foedus.privacy.secagg.sketch_opening import open_selected
 from foedus.privacy.secagg.sketch_terms import shift_of
 from foedus.privacy.secagg.sketching import sketch_of
 from foedus.privacy.sharing.sketches import coarse

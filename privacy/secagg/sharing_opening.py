@@ -20,17 +20,17 @@ from .descriptor import Mode
 from .keys import derive
 from .opening import Opening, SecureSum, add_up, open_sum
 from .prg import Words, stream
-from .sketch_collect import SketchCollection
+from .sharing_collect import SharingCollection
 from .sketch_terms import bound_of, shift_of
 from .sketching import sketch_of
 
 
-def open_selected(collection: SketchCollection) -> Opening:
+def open_selected(collection: SharingCollection) -> Opening:
     """The masks that are left in the sum of the selected updates; as ``open_sum``, with the same exceptions."""
     return open_sum(collection.masks)
 
 
-def add_up_selected(collection: SketchCollection, opening: Opening, rows: Iterable[tuple[bytes, Words]]) -> SecureSum:
+def add_up_selected(collection: SharingCollection, opening: Opening, rows: Iterable[tuple[bytes, Words]]) -> SecureSum:
     """The sum of the selected updates, exactly, once it is certain that they are the ones whose sketches were judged.
 
     Args:
@@ -54,7 +54,7 @@ def add_up_selected(collection: SketchCollection, opening: Opening, rows: Iterab
     )
 
 
-def add_up_shares(collection: SketchCollection) -> SecureSum:
+def add_up_shares(collection: SharingCollection) -> SecureSum:
     """The weighted sum of the selected updates, exactly, in a session of shares: ``sum_D`` is int64.
 
     Args:
@@ -68,7 +68,7 @@ def add_up_shares(collection: SketchCollection) -> SecureSum:
     return SecureSum(sum_D, sum(weights.values()), session.scale, collection.selected, tuple(sorted(liars)))
 
 
-def _sum_of_vectors(collection: SketchCollection, bound: int) -> tuple[Integers, list[bytes]]:
+def _sum_of_vectors(collection: SharingCollection, bound: int) -> tuple[Integers, list[bytes]]:
     """The weighted sum of what the selected have shared, none longer than ``bound``; and who answered falsely."""
     session, judged = collection.descriptor, collection.judged
     if judged is None:

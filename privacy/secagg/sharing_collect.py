@@ -53,12 +53,12 @@ _OF_A_SUM = frozenset(bytes([kind]) for kind in (Kind.KEYS, Kind.SHARES, Kind.CO
 
 
 @dataclass(slots=True)
-class SketchCollection:
+class SharingCollection:
     """One session of sketches or shares at the server; driven as a ``SumCollection`` is.
 
     Acknowledgements that come before there is a selection are refused: they would be of the survivors.
 
-    When the last phase is over, ``sketch_opening`` gives the sum.
+    When the last phase is over, ``sharing_opening`` gives the sum.
 
     Attributes:
         descriptor: the session.
