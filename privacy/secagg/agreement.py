@@ -40,6 +40,11 @@ def require_one_opening(state: SiteState, members: Collection[bytes], threshold:
         SecureSumFailed: "policy".
     """
     for before in state.exposures:
+        if not before.threshold:
+            reason = (
+                "this site has acknowledged a selection in an earlier attempt at this round, which may yet be summed"
+            )
+            raise abort(AbortCode.POLICY, reason)
         either = len(set(before.members) | set(members))
         if before.threshold + threshold <= either + state.descriptor.colluders:
             raise abort(AbortCode.POLICY, "so many sites have left since the last attempt that both could be opened")

@@ -479,7 +479,7 @@ def test_who_has_acknowledged_a_selection_deals_in_no_other_attempt() -> None:
     again.send()
     for site in TEN.ids:
         assert again.sites[site].refusal is not None
-        assert "both could be opened" in again.sites[site].refusal.reason
+        assert "has acknowledged a selection in an earlier attempt" in again.sites[site].refusal.reason
 
 
 @pytest.mark.parametrize("forgetful", [False, True])
