@@ -13,19 +13,22 @@ import numpy.typing as npt
 
 from ...errors import InvalidUpdate
 from .codes import AbortCode, Refusal
+from .keys import derive, fresh_secret
 from .masking import plain_words
 from .member import Member
+from .prg import stream
+from .sharing_messages import with_boxes
 from .signing import Kind, sign
-from .sketching import deal_vector
-from .state import Exposure, SiteState, Stage, Step
+from .sketching import deal_vector, kept_vector, vector_kept
+from .state import ERASED, Exposure, Sharing, SiteState, Stage, Step
 
 
 def share_update(state: SiteState, update_D: npt.NDArray[np.float32] | npt.NDArray[np.int64], member: Member) -> Step:
     """Share this site's update; what leaves is a Deal message with a box for every member.
 
     It is too long for a session, so it goes as masked words do: the answer is a Masked message with the SHA-256 of
-    the Deal message, which is the step's ``words`` (bytes). May be called again after a restart: what was dealt is
-    sent again, and the update is not looked at.
+    the Deal message, which is the step's ``words`` (bytes). May be called again after a restart: the same is dealt
+    again, from a stored seed, and the update is not looked at.
 
     Args:
         state: after the key list.
@@ -40,12 +43,19 @@ def share_update(state: SiteState, update_D: npt.NDArray[np.float32] | npt.NDArr
         if len(update_D) != session.num_coordinates:
             raise InvalidUpdate(f"the update has {len(update_D)} coordinates, expected {session.num_coordinates}")
         words_D = plain_words(session, update_D, state.rounding)
-        after, _ = deal_vector(state, words_D.view(session.ring.signed).astype(np.int64), member)
-        exposed = Exposure(session.participants, session.needed_acks)
-        state = replace(after, earlier=(*state.earlier, exposed))
-    if state.sharing is None or state.stage is not Stage.DEALT:
+        sharing = Sharing(vector=kept_vector(words_D.view(session.ring.signed).astype(np.int64)), draw=fresh_secret())
+    elif state.sharing is not None and state.stage is Stage.DEALT:
+        sharing = state.sharing
+    else:
         refusal = Refusal(AbortCode.BAD_MESSAGE, f"nothing is to be shared after {state.stage.name.lower()}")
         return Step(state, refusal=state.refusal or refusal)
-    sent = state.sharing.deal
+    draw = stream(derive(session.sid, sharing.draw, "deal"))
+    deal, boxes, own = deal_vector(state, vector_kept(sharing), member, draw)
+    sent = with_boxes(deal, boxes)
+    if state.stage is Stage.SETTLED:
+        sharing = replace(sharing, deal=deal.to_bytes(), own=own)
+        exposed = Exposure(session.participants, session.needed_acks)
+        earlier = (*state.earlier, exposed)
+        state = replace(state, stage=Stage.DEALT, rounding=ERASED, sharing=sharing, earlier=earlier)
     named = sign(member.key, Kind.MASKED, session.sid, hashlib.sha256(sent).digest())
     return Step(state, named.to_bytes(), np.frombuffer(sent, np.uint8))

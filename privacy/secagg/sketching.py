@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ...errors import InvalidUpdate
 from ..secrets import Secret
-from ..sharing.field import Elements, Integers, to_bytes
+from ..sharing.field import Elements, Integers, Stream, to_bytes
 from ..sharing.sketches import coarse, sketch
 from .codes import AbortCode, Refusal
 from .dealing import dealing_of, dealt, proved
@@ -26,7 +26,7 @@ from .member import Member
 from .messages import Keys
 from .prg import Words, stream
 from .sharing_messages import Box, Deal, digests_of, with_boxes
-from .signing import Kind, sign
+from .signing import Kind, Signed, sign
 from .sketch_terms import shift_of
 from .state import ERASED, Sharing, SiteState, Stage, Step
 
@@ -61,24 +61,35 @@ def share_sketch(state: SiteState, update_D: npt.NDArray[np.float32], member: Me
     if update_digest(words_D) != sharing.update_digest:
         raise InvalidUpdate("the update is not the one that was masked; this round goes on without it")
     sketch_S = coarse(sketch_of(session, state.view, words_D), shift_of(session))
-    after, sent = deal_vector(state, sketch_S, member)
-    return Step(after, sent)
+    deal, boxes, own = deal_vector(state, sketch_S, member, os.urandom)
+    sent = with_boxes(deal, boxes)
+    kept = Sharing(vector=kept_vector(sketch_S) if session.strict else ERASED, deal=sent, own=own)
+    return Step(replace(state, stage=Stage.DEALT, rounding=ERASED, sharing=kept), sent)
 
 
-def deal_vector(state: SiteState, vector_L: Integers, member: Member) -> tuple[SiteState, bytes]:
-    """Share a vector among all survivors: the state after that, and the Deal message with its boxes.
+def deal_vector(state: SiteState, vector_L: Integers, member: Member, draw: Stream) -> tuple[Signed, list[Box], Secret]:
+    """Share a vector among all survivors: the Deal message, its boxes, and this site's own.
+
+    Args:
+        draw: private randomness.
 
     Raises:
         InvalidUpdate: a value is too large to be shared.
     """
     session = state.descriptor
     dealing = dealing_of(session, state.survivors)
-    boxes, own = boxed(state, Kind.DEAL, dealing.members, dealt(dealing, state.site, vector_L, os.urandom))
-    deal = sign(member.key, Kind.DEAL, session.sid, Deal(state.view, digests_of(boxes)).to_bytes())
-    sent = with_boxes(deal, boxes)
-    vector = Secret(vector_L.astype("<i8").tobytes()) if session.strict else ERASED
-    after = replace(state, stage=Stage.DEALT, rounding=ERASED, sharing=Sharing(vector=vector, deal=sent, own=own))
-    return after, sent
+    boxes, own = boxed(state, Kind.DEAL, dealing.members, dealt(dealing, state.site, vector_L, draw))
+    return sign(member.key, Kind.DEAL, session.sid, Deal(state.view, digests_of(boxes)).to_bytes()), boxes, own
+
+
+def kept_vector(vector_L: Integers) -> Secret:
+    """What a site has shared, to be kept until it is proved short."""
+    return Secret(vector_L.astype("<i8").tobytes())
+
+
+def vector_kept(sharing: Sharing) -> Integers:
+    """The same read again."""
+    return np.frombuffer(sharing.vector.reveal_bytes(), "<i8").astype(np.int64)
 
 
 def prove_short(state: SiteState, sharing: Sharing, agreement: bytes) -> tuple[list[Box], Secret]:
@@ -90,8 +101,7 @@ def prove_short(state: SiteState, sharing: Sharing, agreement: bytes) -> tuple[l
     if not state.descriptor.strict:
         return [], ERASED
     dealing = dealing_of(state.descriptor, state.survivors)
-    vector_L = np.frombuffer(sharing.vector.reveal_bytes(), "<i8").astype(np.int64)
-    return boxed(state, Kind.AGREE, dealing.members, proved(dealing, vector_L, agreement, os.urandom))
+    return boxed(state, Kind.AGREE, dealing.members, proved(dealing, vector_kept(sharing), agreement, os.urandom))
 
 
 def boxed(state: SiteState, kind: Kind, members: Sequence[bytes], rows: Elements) -> tuple[list[Box], Secret]:

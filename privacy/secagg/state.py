@@ -70,7 +70,8 @@ class Sharing:
     Attributes:
         update_digest: SHA-256 of its own update in whole numbers, so that no other one is shared.
         vector: its own sketch, or its update in whole numbers, as long as that is to be proved short.
-        deal: what it has dealt last, as sent.
+        draw: seed of the shares of its update, from which they can be dealt again.
+        deal: what it has dealt last, as sent; without the boxes where they can be made again.
         own, own_proof: its own box and proof.
         deals, proofs: everybody's, once they are agreed on.
         agreement: the digest of the deals agreed on.
@@ -82,6 +83,7 @@ class Sharing:
 
     update_digest: Secret = field(default_factory=lambda: ERASED)
     vector: Secret = field(default_factory=lambda: ERASED)
+    draw: Secret = field(default_factory=lambda: ERASED)
     deal: bytes = field(default=b"", repr=False)
     own: Secret = field(default_factory=lambda: ERASED)
     own_proof: Secret = field(default_factory=lambda: ERASED)

@@ -84,6 +84,7 @@ def _sharing_table(sharing: Sharing) -> dict[str, Any]:
     return {
         "update_digest": sharing.update_digest.reveal_bytes().hex(),
         "vector": sharing.vector.reveal_bytes().hex(),
+        "draw": sharing.draw.reveal_bytes().hex(),
         "deal": sharing.deal.hex(),
         "own": sharing.own.reveal_bytes().hex(),
         "own_proof": sharing.own_proof.reveal_bytes().hex(),
@@ -101,6 +102,7 @@ def _sharing(table: dict[str, Any]) -> Sharing:
     return Sharing(
         update_digest=Secret(bytes.fromhex(table["update_digest"])),
         vector=Secret(bytes.fromhex(table["vector"])),
+        draw=Secret(bytes.fromhex(table["draw"])),
         deal=bytes.fromhex(table["deal"]),
         own=Secret(bytes.fromhex(table["own"])),
         own_proof=Secret(bytes.fromhex(table["own_proof"])),

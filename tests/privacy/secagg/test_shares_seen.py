@@ -151,7 +151,9 @@ def seen() -> tuple[ShareServer, set[bytes], str]:
             state = site.state
             secrets.update(one.reveal_bytes() for one in (state.seal_key, state.mask_key, state.seed, state.rounding))
             if (sharing := state.sharing) is not None:
-                secrets.update(one.reveal_bytes() for one in (sharing.vector, sharing.own, sharing.own_proof))
+                secrets.update(
+                    one.reveal_bytes() for one in (sharing.vector, sharing.draw, sharing.own, sharing.own_proof)
+                )
                 secrets.add(sharing.summed.reveal_bytes())
                 secrets.update(share.reveal_bytes() for _, share in sharing.shares)
             logger.warning("%r %s %r", state, site.stored, site.refusal)
