@@ -157,7 +157,7 @@ def lying(place: int) -> Callable[[bytes], bytes]:
     return lambda body: (int.from_bytes(body[:8], "little") ^ (1 << place)).to_bytes(8, "little") + body[8:]
 
 
-@pytest.mark.parametrize(("n", "packing"), [(7, 1), (10, 2), (20, 4), (64, 11)])
+@pytest.mark.parametrize(("n", "packing"), [(7, 1), (10, 2), (20, 4), pytest.param(64, 11, marks=pytest.mark.slow)])
 def test_as_many_blocks_as_there_can_be(n: int, packing: int) -> None:
     made = federation(n)
     described = shared(made, num_coordinates=97)
