@@ -45,7 +45,7 @@ class Delivery:
         """
         work, model_sha256, backoff = job.work, job.assignment.model_sha256, Backoff()
         protected = job.assignment.protection != "none"
-        parcel = self.outbox.find(work.run, work.round, model_sha256)
+        parcel = self.outbox.find(work.run, work.round, model_sha256, job.order_sha256)
         while parcel is not None and not job.stop.is_set():
             asked = job.times_asked
             try:
@@ -77,7 +77,7 @@ class Delivery:
         def update(session: SessionDescriptor) -> Update:
             return read_update(parcel.path, session.num_coordinates)
 
-        masking = asyncio.ensure_future(self.sums.masked(job.work, update, weight))
+        masking = asyncio.ensure_future(self.sums.masked(job.assignment, update, weight))
         called_off = asyncio.ensure_future(job.called_off.wait())
         try:
             await asyncio.wait({masking, called_off}, return_when=asyncio.FIRST_COMPLETED)

@@ -16,6 +16,7 @@ from ..configuration import load
 from ..errors import FoedusError, NotFound, StaleRound, TaskFailed
 from ..logs import log_event
 from ..modelfile import Model
+from ..protos.config_digest import training_sha256
 from ..protos.messages import Assignment, Evaluation, Outcome, Phase, Refusal, Release, SiteMessage, Work
 from ..protos.wire import MAX_EXAMPLES, printable
 from .claims import checked_measurement, checked_result
@@ -88,6 +89,8 @@ class Desk:
             self._say(answer)
             return
         job = self._jobs.get(assignment.work)
+        if job is not None and job.order_sha256 != training_sha256(assignment):
+            job.call_off()  # what it trains is not for this order
         if job is None or job.stop.is_set():  # called off, and now asked for once more
             job = self._jobs[assignment.work] = Job(assignment)
             self._queue.put_nowait(job)
@@ -169,7 +172,7 @@ class Desk:
     async def _join_sum(self, order: Assignment) -> None:
         """Take part in the exchange of keys beside whatever is being trained."""
         try:
-            trained = self._outbox.find(order.work.run, order.work.round, order.model_sha256)
+            trained = self._outbox.find(order.work.run, order.work.round, order.model_sha256, training_sha256(order))
             task = self._tasks.get(order.task) if trained else self._permitted(order)
             if task is not None:
                 layout = await run_task_code(task.task.layout)
@@ -187,14 +190,14 @@ class Desk:
 
     async def _train(self, job: Job) -> None:
         work, order = job.work, job.assignment
-        if self._outbox.find(work.run, work.round, order.model_sha256) is None:
+        if self._outbox.find(work.run, work.round, order.model_sha256, job.order_sha256) is None:
             task = self._permitted(order)
             if task is None:
                 return
             received = await fetch_model(job, task, self._home, self._connect, self._moved)
             seed = job_seed(order.seed, work.round, self._site)
             try:
-                self._outbox.begin(work.run, work.round, order.model_sha256, seed)
+                self._outbox.begin(work.run, work.round, order.model_sha256, seed, job.order_sha256)
             except StaleRound as error:
                 self._refuse(work, Refusal(work, error.code, str(error)))
                 return

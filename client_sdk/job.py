@@ -7,6 +7,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from ..protos.config_digest import training_sha256
 from ..protos.messages import Assignment, Work
 from .backoff import Backoff
 
@@ -24,6 +25,10 @@ class Job:
     called_off: asyncio.Event = field(default_factory=asyncio.Event)
     goes_on: bool = False  # off the desk, until its update is delivered
     times_asked: int = 1
+    order_sha256: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.order_sha256 = training_sha256(self.assignment)
 
     def call_off(self) -> None:
         """Stop it, wherever it is: in the task's thread or waiting here."""

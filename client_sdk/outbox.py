@@ -83,12 +83,12 @@ class Outbox:
             with suppress(OSError):
                 os.close(self._guard)
 
-    def begin(self, run: str, round: int, model_sha256: str, seed: int) -> None:
-        """Note that training starts. Repeating it is harmless; another model starts the round afresh.
+    def begin(self, run: str, round: int, model_sha256: str, seed: int, order_sha256: str = "") -> None:
+        """Note that training starts. Repeating it is harmless; another model or order starts the round afresh.
 
         Raises:
             StaleRound: this round is done: the server accepted an update for it and released it,
-                or one from this very model lies ready.
+                or one from this very model and order lies ready.
             ProtocolError: the run's id cannot be used as a file name.
         """
         _require_name(run)
@@ -96,12 +96,13 @@ class Outbox:
             row = self._row(run, round)
             if row is not None and row["state"] == "released" and row["accepted"]:
                 raise StaleRound(f"round {round} of run {run} was counted already, it is not trained again")
-            if row is not None and row["state"] in ("ready", "delivered") and row["model_sha256"] == model_sha256:
+            same = row is not None and (row["model_sha256"], row["order_sha256"]) == (model_sha256, order_sha256)
+            if row is not None and row["state"] in ("ready", "delivered") and same:
                 raise StaleRound(f"the update for round {round} of run {run} lies ready, it is not trained again")
             db.execute(
-                "INSERT OR REPLACE INTO work (run, round, model_sha256, seed, state, began) "
-                "VALUES (?, ?, ?, ?, 'training', ?)",
-                (run, round, model_sha256, seed, self._clock.now()),
+                "INSERT OR REPLACE INTO work (run, round, model_sha256, seed, order_sha256, state, began) "
+                "VALUES (?, ?, ?, ?, ?, 'training', ?)",
+                (run, round, model_sha256, seed, order_sha256, self._clock.now()),
             )
         # Bytes that belong to no row any more.
         with storing(f"removing the old update for round {round} of run {run}"):
@@ -145,11 +146,13 @@ class Outbox:
             )
             return self._parcel(self._require(run, round, model_sha256, "ready"))
 
-    def find(self, run: str, round: int, model_sha256: str) -> Parcel | None:
-        """The update of this round that was trained from this model, if there is one."""
+    def find(self, run: str, round: int, model_sha256: str, order_sha256: str | None = None) -> Parcel | None:
+        """The update of this round that was trained from this model, if there is one; with an order, for that alone."""
         with self._reading():
             row = self._row(run, round)
             if row is None or row["model_sha256"] != model_sha256 or row["state"] not in ("ready", "delivered"):
+                return None
+            if order_sha256 is not None and row["order_sha256"] != order_sha256:
                 return None
             return self._parcel(row)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from ..errors import Corrupt, DiskFull, SchemaTooNew, StoreError
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 # Only what a state needs is set: a parcel from ``ready`` on, a receipt from ``delivered`` on.
 _SCHEMA: Final = """
@@ -20,6 +20,7 @@ CREATE TABLE work (
     round INTEGER NOT NULL,
     model_sha256 TEXT NOT NULL,
     seed INTEGER NOT NULL,
+    order_sha256 TEXT NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('training', 'ready', 'delivered', 'released')),
     began REAL NOT NULL,
     layout_sha256 TEXT,
@@ -94,6 +95,10 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
                 db.execute(statement)
             db.execute("INSERT INTO schema VALUES (?)", (SCHEMA_VERSION,))
         version = db.execute("SELECT max(version) FROM schema").fetchone()[0]
+        if version == 1:
+            db.execute("ALTER TABLE work ADD COLUMN order_sha256 TEXT NOT NULL DEFAULT ''")
+            db.execute("INSERT INTO schema VALUES (?)", (SCHEMA_VERSION,))
+            version = SCHEMA_VERSION
     if version != SCHEMA_VERSION:
         raise SchemaTooNew(
             f"{path} has schema {version}, this foedus knows {SCHEMA_VERSION}",

@@ -76,7 +76,7 @@ class Questions:
         try:
             query, counters_K = await self._count(question)
             await self.sums.expect(question, local(query), query)
-            step = await self.sums.masked(work, lambda session: self._charged(session, query, counters_K))
+            step = await self.sums.masked(question, lambda session: self._charged(session, query, counters_K))
             if step.reply is not None and step.words is not None:
                 self.say(SecureMessage(work, step.reply, step.words.tobytes()))
         except FoedusError as error:

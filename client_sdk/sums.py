@@ -24,7 +24,7 @@ from ..privacy.secagg.quantise import MAX_WEIGHT
 from ..privacy.secagg.sharing_messages import max_session_message_bytes
 from ..privacy.secagg.signing import Kind
 from ..privacy.secagg.state import Stage, Step
-from ..protos.config_digest import config_sha256
+from ..protos.config_digest import config_sha256, training_sha256
 from ..protos.messages import Assignment, Question, Refusal, SecureMessage, SiteMessage, Work
 from .home import SiteHome
 from .sum_steps import SumSteps, Update
@@ -130,12 +130,12 @@ class Sums:
             news.set()
 
     async def masked(
-        self, work: Work, update: Callable[[SessionDescriptor], Update], weight: int | None = None
+        self, order: Assignment | Question, update: Callable[[SessionDescriptor], Update], weight: int | None = None
     ) -> Step:
         """Wait until shares are dealt, then mask an update, or the counters of a query; or share an update as it is.
 
         Args:
-            work: which.
+            order: what it was made for: it enters no session that was joined for another order.
             update: reads it, in a thread.
             weight: in the sum; None where it is not weighted.
 
@@ -146,10 +146,12 @@ class Sums:
             InvalidUpdate: the update cannot be used.
             StoreError: it cannot be read, or the state not be kept.
         """
+        work = order.work
         while True:
             async with self._turn:
                 state = await asyncio.to_thread(self.store.find, work.run, work.round)
-                if state is not None and state.descriptor.sid == self._current.get(work):
+                joined = state is not None and state.descriptor.sid == self._current.get(work)
+                if state is not None and joined and _same_work(self._order(work), order):
                     if state.stage in _LEAVING.get(state.descriptor.mode, (Stage.DELIVERED, Stage.MASKED)):
                         step = await asyncio.to_thread(self._steps.mask, state, update, weight)
                         if step.refusal is not None:
@@ -244,6 +246,13 @@ def local_of(order: Assignment, num_coordinates: int) -> Local:
         model_digest=bytes.fromhex(order.model_sha256),
         config_digest=config_sha256(order),
     )
+
+
+def _same_work(latest: Assignment | Question | None, order: Assignment | Question) -> bool:
+    """Whether what was made for an order is what the latest one asks for, in another attempt perhaps."""
+    if isinstance(latest, Assignment) and isinstance(order, Assignment):
+        return training_sha256(latest) == training_sha256(order)
+    return latest == order
 
 
 def read_update(path: Path, num_coordinates: int) -> npt.NDArray[np.float32]:

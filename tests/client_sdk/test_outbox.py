@@ -191,13 +191,38 @@ def test_only_one_process_has_it_open(box, folder):
         Outbox.open(folder, ManualClock())
 
 
+def test_an_update_is_for_the_order_that_it_was_trained_for(box):
+    box.begin("run", 1, "a" * 64, 7, "one")
+    with pytest.raises(StaleRound):
+        box.put("run", 1, "b" * 64, [b"update"], TRAINED)
+    box.put("run", 1, "a" * 64, [b"update"], TRAINED)
+    assert box.find("run", 1, "a" * 64, "one") is not None
+    assert box.find("run", 1, "a" * 64, "other") is None
+    with pytest.raises(StaleRound):
+        box.begin("run", 1, "a" * 64, 7, "one")
+    box.begin("run", 1, "a" * 64, 7, "other")  # another order is trained afresh
+    assert box.find("run", 1, "a" * 64, "one") is None
+
+
+def test_an_outbox_of_before_orders_were_kept_is_opened(box, folder):
+    box.close()
+    db = sqlite3.connect(folder / "outbox.sqlite")
+    db.execute("ALTER TABLE work DROP COLUMN order_sha256")
+    db.execute("UPDATE schema SET version = 1")
+    db.commit()
+    db.close()
+    again = Outbox.open(folder, ManualClock())
+    again.begin("run", 1, "a" * 64, 7, "one")
+    again.close()
+
+
 def test_a_newer_schema_and_a_damaged_database_are_refused(box, folder):
     box.close()
     db = sqlite3.connect(folder / "outbox.sqlite")
-    db.execute("UPDATE schema SET version = 2")
+    db.execute("UPDATE schema SET version = 3")
     db.commit()
     db.close()
-    with pytest.raises(SchemaTooNew, match="schema 2"):
+    with pytest.raises(SchemaTooNew, match="schema 3"):
         Outbox.open(folder, ManualClock())
     (folder / "outbox.sqlite").write_bytes(b"no database" * 1000)
     with pytest.raises(Corrupt):

@@ -67,11 +67,12 @@ async def test_a_message_of_an_earlier_attempt_does_not_stand_for_the_next(tmp_p
         sums = Sums(home, store, say, lambda work: None, no_update, no_file)
         sums.announce(SimpleNamespace(work=work))
         await sums.hear(SecureMessage(work, earlier.outbox[state.site]))
-        sums.announce(SimpleNamespace(work=work))
+        order = SimpleNamespace(work=work)
+        sums.announce(order)
         running = asyncio.create_task(sums.run())
         async with asyncio.timeout(30):
             await spoken.wait()
-        leaving = asyncio.create_task(sums.masked(work, no_update))
+        leaving = asyncio.create_task(sums.masked(order, no_update))
         done, _ = await asyncio.wait({leaving}, timeout=0.3)
         assert not done  # where the earlier attempt stands is nothing to this one
         for task in (running, leaving):
