@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING = 64  # messages of the server, each of ``SECURE_BYTES`` at most
 _LEAVING = {Mode.SHARES: (Stage.SETTLED, Stage.DEALT)}  # where the update leaves, or may leave again
-MODEL_REUSED = "; two sums from one model tell updates apart, so begin the run with that run's newest model or another"
+MODEL_REUSED = "; two sums from one model tell updates apart, so begin with a model that nobody has trained from"
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,9 @@ def _require_fresh(session: SessionDescriptor, local: Local, previous: SiteState
         raise ValueError("previous must be of the same run and round")
     if previous.stage is Stage.REVEALED:
         raise abort(AbortCode.ALREADY_REVEALED, f"round {session.round} of run {session.run} was revealed before")
+    if previous.exposures and session.model_digest != before.model_digest:
+        # Else this round would be remembered as that of another model, and the first could be summed from again.
+        raise abort(AbortCode.POLICY, "this site has sent an update of another model in this round")
     if session.mode in (Mode.SKETCH, Mode.SHARES) and len(previous.exposures) >= MAX_SHARED:
         reason = f"this site has sent its update in {MAX_SHARED} attempts, each of which may have shown products"
         raise abort(AbortCode.POLICY, f"{reason} of it; another would show more")

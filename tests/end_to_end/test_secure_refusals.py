@@ -103,7 +103,7 @@ async def test_a_model_that_was_summed_from_before_is_refused_with_what_to_do(tr
     assert (second.state, "too-few" in second.reason or "0 sites have sent keys" in second.reason) == ("failed", True)
     told = trial.reason(second.id, "site-0")
     assert f"this model was used in round 1 of run {first}" in told
-    assert "begin the run with that run's newest model or another" in told
+    assert "begin with a model that nobody has trained from" in told
 
 
 async def test_an_attempt_with_too_few_is_made_again_with_fresh_keys_and_nothing_is_trained_twice(trial):

@@ -610,6 +610,19 @@ def test_a_model_is_used_in_one_round_only() -> None:
     assert joined(described, model_used_in=("spring", 4)).sent
 
 
+def test_a_round_in_which_a_model_was_masked_stays_that_model_s() -> None:
+    """Or the site would remember the round as another model's, and the first could be summed from once more."""
+    run = up_to(Phase.MASKED)
+    run.mask()
+    site = run.sites[TEN.ids[0]]
+    other = replace(run.described, attempt=2, model_digest=b"?" * 32)
+    before = site.state
+    assert site.join(SumCollection(other, TEN.roster).offer(), local(other, model_digest=b"?" * 32)) is None
+    assert site.refusal is not None
+    assert "another model in this round" in site.refusal.reason
+    assert site.state == before
+
+
 # bytes
 
 
