@@ -38,6 +38,7 @@ class SumSettings(Settings):
         colluding_percent: how many of the sites must be assumed to collude.
         colluding_percent_in_groups: the same where sums are over groups, since all of them may be in one.
         regrouping: whether groups may be drawn anew in every round, which lets more be worked out.
+        unequal_weights: whether a sum may weigh one update more than another, which can show the whole of one.
         min_noise_multiplier: least noise in a sum, in units of the clip norm.
         smallest_clip_norm, largest_clip_norm: what an update may be clipped to.
     """
@@ -48,6 +49,7 @@ class SumSettings(Settings):
     colluding_percent: Annotated[int, Field(ge=0, lt=100)] = 20
     colluding_percent_in_groups: Annotated[int, Field(ge=0, lt=100)] = 20
     regrouping: bool = False
+    unequal_weights: bool = False
     min_noise_multiplier: Annotated[float, Field(ge=0)] = 0.0
     smallest_clip_norm: Annotated[float, Field(gt=0)] = 1e-6
     largest_clip_norm: Annotated[float, Field(gt=0)] = 1e6
@@ -86,6 +88,7 @@ class Policy(Settings):
             colluding_percent=wanted.colluding_percent,
             colluding_percent_in_groups=wanted.colluding_percent_in_groups,
             regrouping=wanted.regrouping,
+            unequal_weights=wanted.unequal_weights,
             min_noise_multiplier=wanted.min_noise_multiplier,
             clip_norms=(wanted.smallest_clip_norm, wanted.largest_clip_norm),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ...errors import ConfigError, SecureSumFailed
@@ -11,7 +12,7 @@ from .graph import num_holders
 from .grouping import fewest_groups, group_sizes, group_threshold
 from .groups import group_sessions
 from .noise import noise_fault
-from .share_terms import share_fault
+from .share_terms import UNEQUAL_RULES, share_fault
 from .sketch_terms import sketch_fault
 from .thresholds import share_threshold
 
@@ -28,6 +29,8 @@ class SumPolicy:
         colluding_percent: how many of the participants must be assumed to collude with the server, rounded up.
         colluding_percent_in_groups: the same for sums over groups, where all of them may be in one group.
         regrouping: whether groups may be drawn anew in every round of a run.
+        unequal_weights: whether a sum may weigh one update more than another; its remainders by a common divisor of
+            weights then show the others' rest: up to the whole of an update.
         clip_norms: least and greatest clip norm.
         scales: least and greatest scale.
         min_noise_multiplier: least noise in a sum of updates, in units of the clip norm.
@@ -45,6 +48,7 @@ class SumPolicy:
     colluding_percent: int = 20
     colluding_percent_in_groups: int = 20
     regrouping: bool = False
+    unequal_weights: bool = False
     clip_norms: tuple[float, float] = (1e-6, 1e6)
     scales: tuple[float, float] = (1.0, 2.0**40)
     min_noise_multiplier: float = 0.0
@@ -100,8 +104,28 @@ class SumPolicy:
                 self._require_groups(session)
             case Mode.SKETCH | Mode.SHARES:
                 fault = sketch_fault(session) if mode is Mode.SKETCH else share_fault(session)
-                _require((fault is None, fault or ""))
+                _require(
+                    (fault is None, fault or ""),
+                    (
+                        self.unequal_weights or session.rule not in UNEQUAL_RULES,
+                        f"the rule {session.rule!r} weighs one update more than another, which can show a single one; "
+                        "this site does not allow unequal_weights",
+                    ),
+                )
                 self._require_sum(session)
+
+    def require_weights(self, weights: Collection[int]) -> None:
+        """Check what the updates in a sum weigh, before it is acknowledged.
+
+        With weights 1024 and otherwise 1023, the sum modulo 1023 is the one update that weighs more. Weights that are
+        alike are 1.
+
+        Raises:
+            SecureSumFailed: "policy".
+        """
+        alike = set(weights) == {1}
+        reason = f"a sum weighs updates from {min(weights)} to {max(weights)}, this site expects 1 for each"
+        _require((self.unequal_weights or alike, reason))
 
     def _noise(self, session: SessionDescriptor) -> tuple[tuple[bool, str], ...]:
         """That there is enough noise, where noise hides what it is meant to hide; whole numbers as they are."""

@@ -7,13 +7,13 @@ from ...layout import Layout
 from ...plan import Plan
 from .grouping import grouping_fault, groups_left
 from .holders import sharing_fault
-from .share_terms import largest_shared
+from .share_terms import UNEQUAL_RULES, largest_shared
 from .terms import HONEST_BESIDE_COLLUDERS, colluders_of, packing_of, reserves_of
 
 # What decides by distances alone, and whose decision is a plain mean of those it selects.
 SELECTING = ("multi-krum", "mda", "mean")
 # What decides by distances alone, though it weighs one more than another.
-WEIGHING = (*SELECTING, "geometric-median", "centered-clipping")
+WEIGHING = (*SELECTING, *UNEQUAL_RULES)
 
 
 def require_protectable(plan: Plan) -> None:

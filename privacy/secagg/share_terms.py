@@ -20,6 +20,8 @@ from .quantise import norm_bound
 from .signing import HEADER_BYTES, SIGNATURE_BYTES
 from .sketch_terms import bound_of
 
+# Rules that weigh one update more than another: only where a site allows that.
+UNEQUAL_RULES = ("geometric-median", "centered-clipping")
 MAX_COORDINATES = 10**7
 MAX_SHARED_BYTES = 32 << 20  # what one site holds of the others; the server holds as much for each
 MAX_BOUND_BITS = 24  # of updates of whatever length; above, the sum of 64 is beyond 32 bits

@@ -178,6 +178,7 @@ def _acknowledge(state: SiteState, body: bytes, member: Member) -> tuple[SiteSta
         raise abort(AbortCode.BAD_LIST, "a site is selected that has dealt nothing")
     if session.mode is Mode.SKETCH and set(selection.weights.values()) != {1}:
         raise abort(AbortCode.BAD_LIST, "a sum of masked updates cannot weigh one more than another")
+    member.policy.require_weights(selection.weights.values())
     view = view_of_selection(session.sid, sharing.challenge, selection)
     summed = Secret(to_bytes(sums(dealing_of(session, state.survivors), shares, selection.weights)))
     after = replace(state, stage=Stage.ACKED, view=view, sharing=Sharing(selected=selection.sites, summed=summed))

@@ -50,7 +50,9 @@ def squared_distances(gram_NN: Integers, limit: int, unit: float = 1.0) -> npt.N
 
 
 def integer_weights(weights_N: npt.NDArray[np.float64]) -> Integers:
-    """Weights as whole numbers in proportion, the largest 2^10, each rounded to the nearest.
+    """Weights as whole numbers in proportion: the largest 2^10, each rounded to the nearest, then by their divisor.
+
+    So weights that are alike are all 1.
 
     Raises:
         ConfigError: a weight is negative or not finite, or none is positive.
@@ -58,7 +60,8 @@ def integer_weights(weights_N: npt.NDArray[np.float64]) -> Integers:
     largest = weights_N.max(initial=0.0)
     if not (np.isfinite(weights_N).all() and weights_N.min(initial=0.0) >= 0 and largest > 0):
         raise ConfigError("secure sums take finite weights from 0 on, at least one of them positive")
-    return np.asarray(np.rint(weights_N * ((1 << WEIGHT_BITS) / largest)).astype(np.int64))
+    whole_N = np.rint(weights_N * ((1 << WEIGHT_BITS) / largest)).astype(np.int64)
+    return np.asarray(whole_N // np.gcd.reduce(whole_N))
 
 
 def hides_enough(weights_N: Integers, least: int) -> bool:

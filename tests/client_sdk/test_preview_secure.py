@@ -63,7 +63,7 @@ PRODUCTS = ["products", "ack", "sum"]
 @pytest.fixture
 def home(tmp_path):
     (tmp_path / "toy.py").write_text(TASK)
-    (tmp_path / "policy.toml").write_text("secure = { colluding_percent_in_groups = 13 }\n")
+    (tmp_path / "policy.toml").write_text("secure = { colluding_percent_in_groups = 13, unequal_weights = true }\n")
     (tmp_path / "site.toml").write_text(
         'name = "berlin"\nfederation = "hearts"\nserver = "h:1"\n[tasks.toy]\nentry = "toy.py:toy"\n'
     )

@@ -21,6 +21,7 @@ from secure_federation import enrolled, sign_roster
 # What each site adds to three values in each round; the last one's is scaled and flipped.
 HONEST_ND = np.random.default_rng(3).normal(0.5, 0.4, (9, 3)).round(2)
 LIAR = 9
+UNEQUAL = "secure = { unequal_weights = true }\n"
 ROWS_ND = np.vstack([HONEST_ND, -20 * HONEST_ND.mean(axis=0)])
 
 
@@ -42,7 +43,9 @@ def shared_plan(aggregator, **changes):
 
 async def run_of(local, operator, wanted):
     """Ten sites, the last of which lies; a run to its end."""
-    homes = [await enrolled(local, operator, f"site-{n}", row_D.tolist()) for n, row_D in enumerate(ROWS_ND)]
+    homes = [
+        await enrolled(local, operator, f"site-{n}", row_D.tolist(), policy=UNEQUAL) for n, row_D in enumerate(ROWS_ND)
+    ]
     sign_roster(local, operator)
     async with serving(local, *homes):
         return await local.ended(await local.submit(wanted, initial()))
@@ -100,13 +103,25 @@ async def test_a_site_that_does_not_train_in_time_is_left_out_of_the_sum(tmp_pat
 async def test_a_median_that_is_one_sites_update_is_not_shown(tmp_path, operator):
     """On a line the geometric median is one of the updates, with all the weight."""
     async with loopback(tmp_path) as local:
-        homes = [await enrolled(local, operator, f"site-{n}", n / 10) for n in range(10)]
+        homes = [await enrolled(local, operator, f"site-{n}", n / 10, policy=UNEQUAL) for n in range(10)]
         sign_roster(local, operator)
         async with serving(local, *homes):
             run = await local.submit(shared_plan({"name": "geometric-median", "f": 1}), initial())
             shown = await local.ended(run)
         assert shown.state == "failed"
         assert "does not hide an update as 5 alike do" in shown.reason
+
+
+async def test_a_site_that_does_not_allow_unequal_weights_says_so_before_it_sends_anything(tmp_path, operator):
+    async with loopback(tmp_path) as local:
+        homes = [await enrolled(local, operator, f"site-{n}", row_D.tolist()) for n, row_D in enumerate(ROWS_ND)]
+        sign_roster(local, operator)
+        async with serving(local, *homes):
+            run = await local.submit(shared_plan({"name": "geometric-median", "f": 1}), initial())
+            shown = await local.ended(run)
+        assert shown.state == "failed"
+        reasons = {part.reason for round in shown.rounds for part in round.participations}
+        assert any("does not allow unequal_weights" in reason for reason in reasons), (shown.reason, reasons)
 
 
 # messages that are too long for a session
@@ -140,7 +155,8 @@ async def test_an_update_of_150_000_values_is_shared(tmp_path, operator):
     async with loopback(tmp_path) as local:
         values = [f"np.random.default_rng({n}).normal(0.01, 0.01, {num_values})" for n in range(10)]
         homes = [
-            await enrolled(local, operator, f"site-{n}", value, num_values=num_values) for n, value in enumerate(values)
+            await enrolled(local, operator, f"site-{n}", value, num_values=num_values, policy=UNEQUAL)
+            for n, value in enumerate(values)
         ]
         sign_roster(local, operator)
         wanted = shared_plan({"name": "geometric-median", "f": 1}, rounds=1)

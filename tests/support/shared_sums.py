@@ -30,6 +30,7 @@ from secure_sums import Federation, Site, local, session
 from sketched_sums import SECRET, benign, choosing
 
 POLICY = SumPolicy(modes=frozenset({Mode.SHARES}))
+UNEQUAL = replace(POLICY, unequal_weights=True)  # for rules that weigh one update more than another
 
 # The messages before which a site may vanish, in the order of a session.
 PHASES = (

@@ -29,7 +29,7 @@ from foedus.privacy.sharing.dealers import Judgement
 from foedus.privacy.sharing.field import Elements, Integers, P, Stream, add, from_integers, to_integers
 from foedus.privacy.sharing.packing import at_data_points, deal, hidden_blocks
 from secure_sums import Site, federation, local
-from shared_sums import ShareServer, next_session, share_server, shared
+from shared_sums import UNEQUAL, ShareServer, next_session, share_server, shared
 from sketch_attacks import fails
 
 pytestmark = pytest.mark.adversarial
@@ -381,12 +381,33 @@ def selecting(run: ShareServer, weights: dict[bytes, int]) -> bytes:
     ],
 )
 def test_a_selection_that_does_not_hide_an_update_is_refused(weights: dict[bytes, int], code: str | None) -> None:
-    run = at(Phase.PRODUCTS)
+    run = share_server(TEN, shared(TEN), policy=UNEQUAL)
+    run.to(Phase.PRODUCTS)
     site = run.sites[TEN.ids[5]]
     if code is None:
         assert site.receive(selecting(run, weights)) is not None
     else:
         requires(site, selecting(run, weights), code)
+
+
+def one_more(victim: bytes, usual: int) -> dict[bytes, int]:
+    return dict.fromkeys(TEN.ids, usual) | {victim: usual + 1}
+
+
+@pytest.mark.parametrize("weights", [one_more(TEN.ids[3], 1023), one_more(TEN.ids[3], 1), dict.fromkeys(TEN.ids, 2)])
+def test_updates_that_do_not_weigh_the_same_are_not_summed(weights: dict[bytes, int]) -> None:
+    run = at(Phase.PRODUCTS)
+    for site in HONEST:
+        requires(run.sites[site], selecting(run, weights), "policy")
+
+
+def test_where_weights_may_differ_their_common_divisor_shows_one_update() -> None:
+    """What the policy is for: without it the sum, but for what 1023 divides, is the victim's update."""
+    victim = TEN.ids[3]
+    run = share_server(TEN, shared(TEN, scale=8.0), policy=UNEQUAL, choose=lambda judged: one_more(victim, 1023))
+    run.run()
+    rest_D = run.require_exact().sum_D % 1023
+    np.testing.assert_array_equal(np.where(rest_D > 511, rest_D - 1023, rest_D), run.plain[victim])
 
 
 def test_the_server_itself_refuses_weights_that_the_sites_would() -> None:

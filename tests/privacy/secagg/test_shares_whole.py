@@ -28,7 +28,7 @@ from foedus.privacy.sharing.selection import hides_enough, integer_weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from secure_sums import federation, local
-from shared_sums import PHASES, POLICY, share_server, shared
+from shared_sums import PHASES, POLICY, UNEQUAL, share_server, shared
 from sketched_sums import benign
 
 TEN = federation(10)
@@ -81,7 +81,7 @@ def test_multi_krum_selects_exactly_what_it_selects_in_the_clear(d: int, f: int,
 @pytest.mark.parametrize("rule", [GeometricMedian(f=1), CenteredClipping(clip=10.0 * 4096, iterations=3, f=1)])
 def test_rules_with_weights_give_what_they_give_in_the_clear_up_to_the_rounding_of_weights(rule: DistanceRule) -> None:
     described = shared(TEN, num_coordinates=200, rule="weighing")
-    run = share_server(TEN, described, choose=weighing(rule))
+    run = share_server(TEN, described, choose=weighing(rule), policy=UNEQUAL)
     run.updates[TEN.ids[4]] *= np.float32(-1.3)
     run.run()
     found = run.require_exact()
@@ -233,6 +233,17 @@ def test_a_site_shares_its_update_only_if_it_allows_that() -> None:
     assert site.refusal is not None
     assert "does not allow the protection 'shares'" in site.refusal.reason
     POLICY.require(run.described)
+
+
+@pytest.mark.parametrize("rule", ["geometric-median", "centered-clipping"])
+def test_a_rule_that_weighs_one_more_than_another_is_refused_before_anything_is_shared(rule: str) -> None:
+    run = share_server(TEN, shared(TEN, rule=rule))
+    site = run.sites[TEN.ids[0]]
+    assert site.join(run.collection.offer(), local(run.described)) is None
+    assert site.refusal is not None
+    assert site.refusal.code == "policy"
+    assert "does not allow unequal_weights" in site.refusal.reason
+    UNEQUAL.require(run.described)
 
 
 @given(st.floats(1e-3, 1e3), st.integers(4, 800_000))

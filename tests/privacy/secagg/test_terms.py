@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from foedus.configuration import validate
@@ -16,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 ROSTER = signed_roster(Ed25519PrivateKey.generate(), "hearts", 1, ())
-ANY = SumPolicy(modes=frozenset(Mode))
-TRUSTING = SumPolicy(modes=frozenset(Mode), colluding_percent=0, colluding_percent_in_groups=0)
+ANY = SumPolicy(modes=frozenset(Mode), unequal_weights=True)
+TRUSTING = replace(ANY, colluding_percent=0, colluding_percent_in_groups=0)
 SKELLAM = {"noise": "skellam", "noise_multiplier": 1.0}
 DIGEST = bytes(32)
 

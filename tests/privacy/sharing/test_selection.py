@@ -65,7 +65,12 @@ def test_f_who_spoil_their_products_with_an_honest_dealer_do_not_make_it_implaus
 
 @pytest.mark.parametrize(
     ("weights", "expected"),
-    [([0.25, 0.25, 0.5, 0], [512, 512, 1024, 0]), ([1 / 3, 1 / 3, 1 / 3], [1024] * 3), ([1e-9, 1.0], [0, 1024])],
+    [
+        ([0.25, 0.25, 0.5, 0], [1, 1, 2, 0]),
+        ([1 / 3, 1 / 3, 1 / 3], [1] * 3),
+        ([1e-9, 1.0], [0, 1]),
+        ([1, 0.999], [1024, 1023]),
+    ],
 )
 def test_weights_become_whole_numbers_in_proportion(weights: list[float], expected: list[int]) -> None:
     assert integer_weights(np.array(weights)).tolist() == expected
