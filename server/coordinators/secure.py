@@ -57,7 +57,15 @@ async def collect_sum(fed: Federation, run: Run, round: Round) -> Round:
         fed.rounds.fail(run.id, round.number, str(error))
         fed.feed.publish("round_failed", run=run.id, round=round.number, detail=str(error))
         raise QuorumNotMet(str(error)) from error
-    await asyncio.to_thread(require_openable, as_it_is(session.state))  # or it goes on waiting
+    try:
+        await asyncio.to_thread(require_openable, as_it_is(session.state))  # or it goes on waiting
+    except SecureSumFailed as error:
+        if error.blamed:  # the run ends with this, and the journal keeps who is to blame
+            names = ", ".join(sorted(session.names[site] for site in error.blamed))
+            told = f"{error}; to blame: {names}"
+            fed.rounds.fail(run.id, round.number, told)
+            fed.feed.publish("round_failed", run=run.id, round=round.number, detail=told)
+        raise
     fed.feed.publish("round_closed", run=run.id, round=round.number)
     return fed.rounds.close(run.id, round.number, absent={})
 
