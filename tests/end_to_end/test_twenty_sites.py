@@ -123,3 +123,12 @@ def test_the_trimmed_mean_over_groups(tmp_path: Path, honest_accuracy: float) ->
     shown, model = run(tmp_path, LIARS[:1], policy, protection="groups", aggregator=aggregator, secure=secure)
     assert abs(accuracy(model) - honest_accuracy) <= 0.02
     assert shown.round == ROUNDS
+
+
+def test_the_geometric_median_over_shares(tmp_path: Path, honest_accuracy: float) -> None:
+    policy = {"secure": {"unequal_weights": True}}
+    shown, model = run(tmp_path, LIARS, policy, protection="shares", aggregator={"name": "geometric-median", "f": 2})
+    assert abs(accuracy(model) - honest_accuracy) <= 0.02
+    for round in shown.rounds:
+        weights = {part.site: part.weight for part in round.participations if part.verdict == "accepted"}
+        assert max(weights[name(liar)] for liar in LIARS) < 1 / 20
