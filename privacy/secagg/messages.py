@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -271,7 +272,7 @@ def _read_messages(reader: Reader) -> tuple[Signed, ...]:
 def require_sorted(ids: Sequence[bytes], what: str) -> None:
     """Raise SecureSumFailed("bad-list") unless the ids are sorted and each is there once."""
     if list(ids) != sorted(set(ids)):
-        twice = sorted({site for site in ids if ids.count(site) > 1})
+        twice = sorted(site for site, times in Counter(ids).items() if times > 1)
         raise abort(AbortCode.BAD_LIST, f"{what} is not sorted, or names a site twice", twice)
 
 

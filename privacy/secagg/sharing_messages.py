@@ -16,6 +16,7 @@ from ..sharing.products import pair_count
 from .codes import AbortCode, abort
 from .descriptor import Mode, SessionDescriptor
 from .encoding import DIGEST_BYTES, SITE_ID_BYTES, Reader, listed, number
+from .holders import MAX_HOLDERS
 from .keys import PROTOCOL
 from .messages import Unmask, max_message_bytes, read_signed, require_sorted, signed_list
 from .share_terms import BOX_BYTES, boxes_bytes, length_of, width_of
@@ -73,6 +74,8 @@ def digests_of(boxes: Sequence[Box]) -> dict[bytes, bytes]:
 def read_boxes(reader: Reader) -> tuple[Box, ...]:
     """A list of boxes, sorted by who the other is. Raises SecureSumFailed("bad-message" or "bad-list")."""
     count = reader.count(SITE_ID_BYTES + 4)
+    if count > MAX_HOLDERS:
+        raise abort(AbortCode.BAD_MESSAGE, f"there are {count} boxes, expected one a site: at most {MAX_HOLDERS}")
     found = tuple(Box(reader.take(SITE_ID_BYTES), reader.take(reader.number(4))) for _ in range(count))
     require_sorted([box.other for box in found], "the list of boxes")
     return found

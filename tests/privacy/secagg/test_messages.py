@@ -22,6 +22,7 @@ from foedus.privacy.secagg.messages import (
     frame,
     max_message_bytes,
     read_signed_list,
+    require_sorted,
     signed_list,
     unframe,
 )
@@ -127,3 +128,30 @@ def test_the_greatest_message_of_a_session_is_within_the_bound() -> None:
     ):
         whole = Signed(Kind.SHARES, b"s" * 32, ids[0], body, b"x" * 64).to_bytes()
         assert len(whole) <= max_message_bytes(n)
+
+
+@given(st.lists(IDS, max_size=6).flatmap(lambda ids: st.permutations(ids + ids[:2])))
+def test_ids_out_of_order_are_refused_and_those_twice_there_named(ids: list[bytes]) -> None:
+    twice = tuple(sorted({site for site in ids if ids.count(site) > 1}))
+    if not twice and ids == sorted(ids):
+        require_sorted(ids, "the list")
+        return
+    with pytest.raises(SecureSumFailed) as caught:
+        require_sorted(ids, "the list")
+    assert (caught.value.reason, caught.value.blamed) == ("bad-list", twice)
+
+
+def test_a_long_list_out_of_order_costs_no_more_than_its_length() -> None:
+    compared = []
+
+    class Id(bytes):
+        __hash__ = bytes.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            compared.append(other)
+            return bytes.__eq__(self, other)  # type: ignore[arg-type]
+
+    ids = [Id(place.to_bytes(16, "big")) for place in reversed(range(500))]
+    with pytest.raises(SecureSumFailed):
+        require_sorted(ids, "the list")
+    assert len(compared) <= 4 * len(ids)

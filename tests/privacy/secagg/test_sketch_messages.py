@@ -69,6 +69,14 @@ def test_a_deal_is_read_with_its_boxes_and_nothing_else(
     refuses(lambda: split_boxes(with_boxes(other, ())))
 
 
+def test_more_boxes_than_sites_are_not_read() -> None:
+    boxes = tuple(Box(place.to_bytes(16, "big"), b"") for place in range(65))
+    message = signed(Kind.DEAL, b"i" * 16, b"")
+    assert split_boxes(with_boxes(message, boxes[:64])) == (message, boxes[:64])
+    with pytest.raises(SecureSumFailed, match="there are 65 boxes, expected one a site: at most 64"):
+        split_boxes(with_boxes(message, boxes))
+
+
 @given(BOXES, BOXES, st.lists(IDS, max_size=3, unique=True))
 def test_boxes_are_read_as_they_are_written(
     boxes: tuple[Box, ...], proofs: tuple[Box, ...], senders: list[bytes]
