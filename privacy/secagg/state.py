@@ -186,6 +186,7 @@ class SiteState:
             survivors=(),
             view=b"",
             answers=(),
+            sharing=None,
             earlier=self.exposures,
         )
 

@@ -37,6 +37,7 @@ def test_a_state_is_read_as_it_was_stored_and_ends_without_a_secret(phase: Phase
         assert ended.exposures == state.exposures
         assert bool(state.exposures) == (phase is not Phase.KEYS)
         assert state.remembered().exposures == state.exposures
+        assert state.remembered().sharing is None
         assert not any((ended.held, ended.seal_key, ended.mask_key, ended.seed, ended.rounding))
 
 

@@ -38,6 +38,7 @@ def test_a_state_is_read_as_it_was_stored_and_ends_without_a_secret(phase: Phase
         ended = restored(stored(state.ended(BECAUSE)))
         assert ended.stage is Stage.ENDED
         assert ended.sharing is None
+        assert state.remembered().sharing is None
         assert not any((ended.held, ended.seal_key, ended.mask_key, ended.seed, ended.rounding))
 
 
