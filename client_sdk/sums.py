@@ -126,6 +126,8 @@ class Sums:
                 self._refuse(message.work, error.code, str(error))
             except FoedusError as error:  # no message, or none of a session that is under way
                 log_event(log, "message_refused", logging.WARNING, work=str(message.work), reason=str(error))
+            except Exception as error:  # noqa: BLE001  (a bug must not make the site deaf to this sum, and all others)
+                log_event(log, "message_failed", logging.ERROR, error=error, work=str(message.work))
             news, self._news = self._news, asyncio.Event()
             news.set()
 

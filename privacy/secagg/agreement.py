@@ -22,7 +22,7 @@ def with_keys(state: SiteState, body: bytes) -> SiteState:
     require_group(session, body)
     keys = read_signed_list(body, Kind.KEYS, sid)
     require_signed(keys, state.public_key_of)
-    own = next(answer.reply for answer in state.answers if answer.reply[:1] == bytes([Kind.KEYS]))
+    own = next((answer.reply for answer in state.answers if answer.reply[:1] == bytes([Kind.KEYS])), None)
     if own not in {message.to_bytes() for message in keys if message.sender == state.site}:
         raise abort(AbortCode.BAD_LIST, "the key list does not hold the keys that this site has sent")
     require_enough(len(keys), session.min_sites, "sites have sent keys")

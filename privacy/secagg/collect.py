@@ -32,7 +32,7 @@ from .messages import (
     signed_list,
 )
 from .roster import Roster
-from .shamir import PRIME
+from .shamir import is_share
 from .signing import Kind, Signed
 
 
@@ -124,8 +124,8 @@ class SumCollection:
 
     @property
     def waiting(self) -> frozenset[bytes]:
-        """The sites still expected in this phase; none once a dealer has spoilt the session."""
-        if self.spoilers:
+        """The sites still expected in this phase; none once the shares of a dealer are past use."""
+        if self.phase is Phase.MASKED and (self.spoilers or self._fewest_good < self.threshold):
             return frozenset()
         return self._asked - self._inbox.senders(Kind(self.phase))
 
@@ -210,23 +210,23 @@ class SumCollection:
         held = set(self.graph.holders(sender)) & set(self.shares)
         for item in unmask.shares:
             which = Which.SEED if item.owner in self.masked else Which.MASK_KEY
-            value = int.from_bytes(item.share.reveal_bytes(), "big")
-            if item.owner not in held or item.which is not which or value >= PRIME:
+            if item.owner not in held or item.which is not which or not is_share(item.share):
                 raise abort(AbortCode.BAD_SHARE, "a share that was not asked for, or is none", [sender])
         return unmask
 
     @property
     def spoilers(self) -> tuple[bytes, ...]:
-        """Dealers about whom more sites complain than may lie, or whose good shares are too few."""
+        """Dealers about whom more sites complain than may lie."""
         if self.phase is not Phase.MASKED:
             return ()
-        dealt = set(self.shares)
-        return tuple(
-            dealer
-            for dealer, unhappy in sorted(self.complaints.items())
-            if len(unhappy) > self.descriptor.colluders
-            or len(dealt & set(self.graph.holders(dealer))) - len(unhappy) < self.threshold
-        )
+        c = self.descriptor.colluders
+        return tuple(dealer for dealer, unhappy in sorted(self.complaints.items()) if len(unhappy) > c)
+
+    @property
+    def _fewest_good(self) -> int:
+        """How many hold good shares of the dealer complained about of whom fewest do; t where nobody complains."""
+        holding = {dealer: set(self.shares) & set(self.graph.holders(dealer)) for dealer in self.complaints}
+        return min((len(holding[dealer] - self.complaints[dealer]) for dealer in holding), default=self.threshold)
 
     def close(self) -> Mapping[bytes, bytes]:
         """End the phase: what each site that is still in the session is sent next.
@@ -278,6 +278,7 @@ class SumCollection:
     def _survivors(self) -> dict[bytes, bytes]:
         if spoilers := self.spoilers:
             raise abort(AbortCode.BAD_DEALER, "shares do not open; the round is tried again without a site", spoilers)
+        require_enough(self._fewest_good, self.threshold, "holders have good shares of a dealer")  # whoever lies
         require_enough(len(self.masked), self.descriptor.needed_survivors, "masked updates have arrived")
         self.masked = dict(sorted(self.masked.items()))
         masked = list(self.masked.values())

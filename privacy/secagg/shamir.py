@@ -30,6 +30,11 @@ def _at(coefficients: Sequence[int], x: int) -> int:
     return value
 
 
+def is_share(given: Secret) -> bool:
+    """Whether it is a number of the field; any other would be the same share in other bytes."""
+    return int.from_bytes(given.reveal_bytes(), "big") < PRIME
+
+
 def combine(shares: Mapping[int, Secret]) -> Secret | None:
     """The secret that these shares, by their x, agree on; None where it is no 32-byte value, so one share is wrong."""
     value = _value_at(0, shares)

@@ -27,7 +27,7 @@ from .messages import (
     require_sorted,
     unframe,
 )
-from .shamir import SHARE_BYTES, share
+from .shamir import SHARE_BYTES, is_share, share
 from .sharing_messages import max_session_message_bytes
 from .sharing_site import PROVED, SHARED, SKETCHED
 from .signing import Kind, sign
@@ -46,6 +46,9 @@ def receive(state: SiteState, message: bytes, member: Member) -> Step:
         return Step(state, refusal=Refusal(AbortCode.ALREADY_REVEALED, "this site has given its shares away"))
     if state.stage is Stage.ENDED:
         return Step(state, refusal=state.refusal)
+    if not state.answers:
+        reason = "the round is over, and nothing more is expected of its secure sum"
+        return Step(state, refusal=Refusal(AbortCode.BAD_MESSAGE, reason))
     try:
         expected, answer_with = _answers_in(state.descriptor).get(kind, (None, None))
         if answer_with is None or state.stage is not expected:
@@ -95,7 +98,7 @@ def _deal(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, byt
 
 
 def _take_shares(state: SiteState, body: bytes, member: Member) -> tuple[SiteState, bytes]:
-    """Deliver -> nothing, or a complaint about the dealers whose shares do not open."""
+    """Deliver -> nothing, or a complaint about the dealers whose shares do not open, or are none."""
     session, sid = state.descriptor, state.descriptor.sid
     delivered = Deliver.from_bytes(body)
     require_sorted(delivered.dealers, "the list of dealers")
@@ -113,11 +116,12 @@ def _take_shares(state: SiteState, body: bytes, member: Member) -> tuple[SiteSta
         key = derive(sid, agree(seal_key, bodies[item.other].seal_key), "seal/shares", item.other, state.site)
         kind = Kind.SHARES.label
         opened = unseal(key, item.ciphertext, sid=sid, kind=kind, sender=item.other, receiver=state.site)
-        if opened is None:
+        plain = b"" if opened is None else opened.reveal_bytes()
+        halves = Secret(plain[:SHARE_BYTES]), Secret(plain[SHARE_BYTES:])
+        if not plain or not all(map(is_share, halves)):  # or the server would blame this site when it reveals them
             bad.append(item.other)
             continue
-        plain = opened.reveal_bytes()
-        held.append(Held(item.other, Secret(plain[:SHARE_BYTES]), Secret(plain[SHARE_BYTES:])))
+        held.append(Held(item.other, *halves))
     held.sort(key=lambda item: item.owner)
     after = replace(state, stage=Stage.DELIVERED, dealers=delivered.dealers, held=tuple(held))
     if not bad:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from foedus.client_sdk.home import SiteHome
 from foedus.client_sdk.sum_store import SumStore
 from foedus.client_sdk.sums import Sums
@@ -56,6 +57,36 @@ async def test_only_what_a_session_that_was_joined_can_say_is_fetched(tmp_path: 
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert asked == [(DIGEST.hex(), most)]
+    store.close()
+
+
+async def test_a_bug_in_one_message_leaves_the_site_hearing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = share_server(TEN, shared(TEN))
+    run.to(SumPhase.DEALS)
+    home, asked, again = SiteHome(tmp_path), [], asyncio.Event()
+    store = SumStore.open(home.sums)
+    store.keep(run.sites[TEN.ids[0]].state, None)
+
+    async def fetch(sha256: str, num_bytes: int) -> bytes:
+        asked.append((sha256, num_bytes))
+        if len(asked) == 1:
+            raise StopAsyncIteration
+        again.set()
+        return b"no message at all"
+
+    def kept(_session: SessionDescriptor) -> npt.NDArray[np.float32]:
+        raise AssertionError("nothing is shared anew")
+
+    sums = Sums(home, store, lambda _: None, lambda _: None, kept, fetch)
+    running = asyncio.create_task(sums.run())
+    message = frame(Kind.FETCH, run.described.sid, Fetch(DIGEST, 100).to_bytes())
+    for _ in range(2):
+        await sums.hear(SecureMessage(Work(run.described.run, 3, Phase.TRAIN), message))
+    async with asyncio.timeout(30):
+        await again.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["message_failed"]
     store.close()
 
 

@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -143,10 +144,11 @@ def test_a_dealer_of_inconsistent_shares_is_named_and_no_sum_comes_out(
     assert caught.value.blamed == (LIAR,)
 
 
-def deals_badly_to(run: Server, victims: tuple[bytes, ...]) -> None:
+def deals_badly_to(run: Server, victims: tuple[bytes, ...], absent: tuple[bytes, ...] = ()) -> None:
     """The liar's sealed shares for some holders do not open."""
     messages = run.collection.close()
-    for site, message in messages.items():
+    for site in [site for site in messages if site not in absent]:
+        message = messages[site]
         reply = run.sites[site].receive(message)
         assert reply is not None
         if site == LIAR:
@@ -190,6 +192,42 @@ def test_more_complaints_than_colluders_end_the_attempt_and_the_next_goes_on_wit
     second = server(TEN, again, sites=[site for site in run.sites.values() if site.id != LIAR])
     second.run()
     assert second.require_exact().survivors == tuple(site for site in TEN.ids if site != LIAR)
+
+
+def test_too_few_good_holders_without_as_many_complaints_are_nobodys_fault() -> None:
+    """Two that complain may lie, and two more have left: six good shares of the seven needed."""
+    run = start()
+    assert (run.described.threshold, run.described.colluders) == (7, 2)
+    run.offer()
+    deals_badly_to(run, TEN.ids[:2], absent=TEN.ids[8:])
+    run.send()
+    assert run.collection.spoilers == ()
+    assert run.collection.waiting == frozenset()
+    with pytest.raises(SecureSumFailed, match="6 holders have good shares of a dealer, expected at least 7") as caught:
+        run.send()
+    assert (caught.value.reason, caught.value.blamed) == ("too-few", ())
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_shares_beyond_the_field_are_complained_about_and_no_holder_is_blamed_for_them(
+    half: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, turns, honest = start(), count(), site_module.share
+
+    def too_large(secret: Secret, threshold: int, num_holders: int) -> tuple[Secret, ...]:
+        wrong = next(turns) == half  # the shares of the seed, or of the mask key
+        return (Secret(b"\xff" * 33),) * num_holders if wrong else honest(secret, threshold, num_holders)
+
+    run.offer()
+    for site, message in run.collection.close().items():
+        monkeypatch.setattr(site_module, "share", too_large if site == LIAR else honest)
+        run.take(run.sites[site].receive(message))
+    run.send()
+    assert run.collection.spoilers == (LIAR,)
+    assert all(run.sites[site].sent[-1][0] == Kind.COMPLAINT for site in TEN.ids if site != LIAR)
+    with pytest.raises(SecureSumFailed) as caught:
+        run.send()
+    assert (caught.value.reason, caught.value.blamed) == ("bad-dealer", (LIAR,))
 
 
 def test_a_complaint_about_a_site_that_dealt_nothing_is_refused() -> None:

@@ -12,6 +12,7 @@ from foedus.privacy.secagg.collect import Phase, SumCollection
 from foedus.privacy.secagg.descriptor import next_attempt
 from foedus.privacy.secagg.opening import add_up, open_sum
 from foedus.privacy.secagg.policy import SumPolicy
+from foedus.privacy.secagg.site import receive
 from foedus.privacy.secagg.state import Stage
 from foedus.privacy.secagg.stored import restored, stored
 from foedus.privacy.secagg.thresholds import majority
@@ -40,6 +41,21 @@ def test_a_state_is_read_as_it_was_stored(phase: Phase) -> None:
     for site in run_to(phase).sites.values():
         assert restored(stored(site.state)) == site.state
         assert restored(stored(site.state.ended(BECAUSE))).stage is Stage.ENDED
+
+
+@pytest.mark.parametrize("phase", STAGES)
+def test_a_site_whose_round_is_over_answers_nothing(phase: Phase) -> None:
+    """Neither what it has answered before, nor what would come next."""
+    run = run_to(phase)
+    site = run.sites[TEN.ids[0]]
+    if phase is Phase.MASKED:
+        run.mask()
+    state = site.state.remembered()
+    coming = [] if phase is Phase.UNMASK else [run.collection.close()[site.id]]
+    for message in (*coming, *([run.outbox[site.id]] if run.outbox else [])):
+        step = receive(state, message, site.member)
+        assert (step.state, step.reply) == (state, None)
+        assert step.refusal is not None
 
 
 @pytest.mark.parametrize("phase", STAGES)
