@@ -124,8 +124,8 @@ class SumCollection:
 
     @property
     def waiting(self) -> frozenset[bytes]:
-        """The sites still expected in this phase; none once the shares of a dealer are past use."""
-        if self.phase is Phase.MASKED and (self.spoilers or self._fewest_good < self.threshold):
+        """The sites still expected in this phase; none once a dealer has spoilt the session."""
+        if self.spoilers:
             return frozenset()
         return self._asked - self._inbox.senders(Kind(self.phase))
 

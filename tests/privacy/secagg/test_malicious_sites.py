@@ -202,7 +202,9 @@ def test_too_few_good_holders_without_as_many_complaints_are_nobodys_fault() -> 
     deals_badly_to(run, TEN.ids[:2], absent=TEN.ids[8:])
     run.send()
     assert run.collection.spoilers == ()
-    assert run.collection.waiting == frozenset()
+    assert run.collection.waiting == frozenset(
+        TEN.ids[:8]
+    )  # more complaints may still come, and tell whose fault it is
     with pytest.raises(SecureSumFailed, match="6 holders have good shares of a dealer, expected at least 7") as caught:
         run.send()
     assert (caught.value.reason, caught.value.blamed) == ("too-few", ())
