@@ -240,10 +240,7 @@ class Aggregator:
         suspects = np.flatnonzero(~np.isfinite(norms_N)).tolist()
         bad = {suspects[k] for k in rows_not_finite(chosen(rows, suspects), workers=workers)} if suspects else set()
         limit = math.inf if self.reject_norm is None else self.reject_norm
-        refused = {
-            index: f"its norm is {norms_N[index]:.3g}, at most {limit:g} is accepted"
-            for index in np.flatnonzero(norms_N > limit).tolist()
-        } | dict.fromkeys(bad, NOT_FINITE)
+        refused = too_long(norms_N, limit) | dict.fromkeys(bad, NOT_FINITE)
         if self.clip_norm is not None:
             taken = [index for index in range(rows.num_rows) if index not in refused]
             factors_N[taken] = self.clip_norm / np.maximum(norms_N[taken], self.clip_norm)
@@ -257,6 +254,14 @@ def _most_liars(rule: Rule, n: int) -> int:
             expecting(rule, f).require(n)
             return f
     return 0
+
+
+def too_long(norms_N: npt.NDArray[np.float64], limit: float) -> dict[int, str]:
+    """Why each update with a norm above the limit is refused, by its index."""
+    return {
+        index: f"its norm is {norms_N[index]:.3g}, at most {limit:g} is accepted"
+        for index in np.flatnonzero(norms_N > limit).tolist()
+    }
 
 
 def as_rows(updates: Rows | npt.ArrayLike) -> Rows:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import ConfigError
-from .aggregator import Aggregator
+from .aggregator import Aggregator, too_long
 from .decision import Decision, WeightedSum
 from .geometry import Geometry
 from .protocols import DistanceRule, PlainRule
@@ -33,10 +33,7 @@ def decide_by_distances(aggregator: Aggregator, geometry: Geometry, *, num_refus
     if aggregator.pre or aggregator.clip_norm is not None or not isinstance(rule, DistanceRule | PlainRule):
         raise ConfigError(f"{aggregator.name} needs more than the distances between updates")
     norms_N = geometry.norms_N
-    refused = {
-        index: f"its norm is {norms_N[index]:.3g}, at most {limit:g} is accepted"
-        for index in (np.flatnonzero(norms_N > limit).tolist() if limit is not None else [])
-    }
+    refused = {} if limit is None else too_long(norms_N, limit)
     # A rule that withstands nobody has the bound instead, and goes on without whoever exceeds it.
     able = aggregator.without(num_refused + (len(refused) if rule.f != 0 else 0), n + num_refused)
     kept = [index for index in range(n) if index not in refused]

@@ -158,14 +158,24 @@ def judgements(
         reason = ""
         judged = part.num_examples or not aggregator.rule.weighable or index in decision.refused
         if judged and index not in decision.selected:
-            reason = decision.refused.get(index, f"{aggregator.name} left it out")
-        weights_N, scores_N = decision.weights_N, decision.scores_N
+            reason = why_left_out(aggregator.name, decision, index)
+        weights_N = decision.weights_N
         found[part.site] = Judgement(
             number,
             weight=None if weights_N is None else float(weights_N[index]),
-            score=None
-            if scores_N is None or math.isnan(scores_N[index])
-            else min(float(scores_N[index]), LARGEST_SCORE),
+            score=score_of(decision, index),
             reason=reason,
         )
     return found
+
+
+def why_left_out(rule: str, decision: Decision, index: int) -> str:
+    """Why an update that is not selected takes no part."""
+    return decision.refused.get(index, f"{rule} left it out")
+
+
+def score_of(decision: Decision, index: int) -> float | None:
+    """An update's score as it is recorded; None where the rule has given it none."""
+    if decision.scores_N is None or math.isnan(decision.scores_N[index]):
+        return None
+    return min(float(decision.scores_N[index]), LARGEST_SCORE)

@@ -23,7 +23,7 @@ from ..privacy.secagg.sharing_collect import SharingCollection
 from ..privacy.secagg.sharing_opening import add_up_selected, add_up_shares, open_selected
 from .aggregation import aggregator_for, trainable_rows
 from .history import Judgement
-from .judging import LARGEST_SCORE, draw_seed
+from .judging import draw_seed, score_of, why_left_out
 from .secure_choice import decision_of, weights_of
 from .sum_state import SumState, masked_in, shares_updates
 from .update_file import UpdateFile
@@ -123,7 +123,7 @@ def _by_groups(
         weight = None if decision.weights_N is None else float(decision.weights_N[index]) / len(sites)
         if index not in decision.selected:
             weight = 0.0
-        judged |= dict.fromkeys(sites, Judgement(round, weight, _score(decision.scores_N, index)))
+        judged |= dict.fromkeys(sites, Judgement(round, weight, score_of(decision, index)))
     return Opened(means, decision.combination, judged)
 
 
@@ -139,19 +139,13 @@ def _selection(
     assert judged is not None  # noqa: S101  (as above)
     found = {site: Judgement(round, 0.0, None, reason) for site, reason in judged.refused.items()}
     for index, site in enumerate(judged.sites):
-        score = _score(decision.scores_N, index)
+        score = score_of(decision, index)
         if index in decision.selected:
             found[site] = Judgement(round, unit * state.weights.get(site, 0), score)
         else:
-            reason = decision.refused.get(index, f"{plan.aggregator.name} left it out")
+            reason = why_left_out(plan.aggregator.name, decision, index)
             found[site] = Judgement(round, 0.0, score, reason)
     return found
-
-
-def _score(scores_N: np.ndarray | None, index: int) -> float | None:
-    if scores_N is None or np.isnan(scores_N[index]):
-        return None
-    return min(float(scores_N[index]), LARGEST_SCORE)
 
 
 def _written(total: SecureSum, layout: Layout, out: Path) -> UpdateFile:
